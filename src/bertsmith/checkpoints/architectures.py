@@ -53,6 +53,21 @@ def architecture_of(config: EncoderConfig) -> Architecture:
     return ARCHITECTURES[config.model_type]
 
 
+def require_architecture(name: str) -> Architecture:
+    """The architecture with this name.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if name not in ARCHITECTURES:
+        raise ConfigError(
+            expected=f"an architecture among {', '.join(ARCHITECTURES)}",
+            found=repr(name),
+            fix=nearest(name, ARCHITECTURES),
+        )
+    return ARCHITECTURES[name]
+
+
 def read_config(values: Mapping[str, Any]) -> EncoderConfig:
     """The configuration in a `config.json`; without a `model_type` it is read as a BERT.
 

@@ -47,6 +47,10 @@ class EncoderConfig:
     pooler_activation: ClassVar[str] = "tanh"
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
+    always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
+    piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
+    # Layers, width, heads and feed-forward width of the named sizes.
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES
 
     vocab_size: int = help_field(30522, "pieces in the vocabulary")
     hidden_size: int = help_field(768, "width of the hidden states")
@@ -162,6 +166,29 @@ class EncoderConfig:
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
     @classmethod
+    def named(cls, name: str, **changes: Any) -> Self:
+        """The configuration of a named size; those of BERT are tiny, mini, small, medium, base, large.
+
+        >>> BertConfig.named("base").num_parameters()
+        109482240
+        >>> BertConfig.named("large").num_parameters()
+        335141888
+
+        Raises:
+            ConfigError: the name is unknown.
+        """
+        if name not in cls.sizes:
+            raise ConfigError(expected="a known model size", found=repr(name), fix=nearest(name, cls.sizes))
+        layers, width, heads, inner = cls.sizes[name]
+        shape = {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
+        }
+        return cls(**{**shape, **changes})
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The configuration in a `config.json`; keys of other tools are ignored.
 
@@ -221,26 +248,3 @@ class BertConfig(EncoderConfig):
     model_type: ClassVar[str] = "bert"
     display_name: ClassVar[str] = "BERT"
     has_next_sentence: ClassVar[bool] = True
-
-    @staticmethod
-    def named(name: str, **changes: Any) -> "BertConfig":
-        """The configuration of a published size: tiny, mini, small, medium, base, large.
-
-        >>> BertConfig.named("base").num_parameters()
-        109482240
-        >>> BertConfig.named("large").num_parameters()
-        335141888
-
-        Raises:
-            ConfigError: the name is unknown.
-        """
-        if name not in NAMED_SIZES:
-            raise ConfigError(expected="a known model size", found=repr(name), fix=nearest(name, NAMED_SIZES))
-        layers, width, heads, inner = NAMED_SIZES[name]
-        sizes = {
-            "num_hidden_layers": layers,
-            "hidden_size": width,
-            "num_attention_heads": heads,
-            "intermediate_size": inner,
-        }
-        return BertConfig(**{**sizes, **changes})

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Encoder(nn.Module, abc.ABC):
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read.
 
@@ -98,6 +100,8 @@ class Encoder(nn.Module, abc.ABC):
             noise: the source of dropout; without it nothing is dropped.
             dtype: dtype of the activations; that of the parameters if not given.
             trace: receives the hidden states, and the attentions if it asks for them.
+            memory: what was read of the same sequences before; the batch continues them, and afterwards the memory
+                includes it. Only a causal encoder has one.
         """
 
     @abc.abstractmethod

@@ -16,36 +16,21 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import activation, initialize, linear, norm
+from bertsmith.model.layers import initialize, linear
+from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, NoiseOfTexts
 from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PREFIX, READS, VECTORS_OF_PAIR
+from bertsmith.model.piece_heads import PIECE_HEADS
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
-
-
-class MaskedLMHead(nn.Module):
-    """Maps hidden states to logits over the vocabulary; the decoder is the word table."""
-
-    def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__()
-        self.config = config
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
-        changed = norm(activation(linear(hidden, self.transform), self.config.hidden_act), self.norm)
-        return F.linear(changed, word_table.to(changed.dtype), self.bias.to(changed.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +73,7 @@ class EncoderForPreTraining(_OnEncoder):
     def __init__(self, encoder: Encoder, *, seed: int | None = 0) -> None:
         super().__init__(encoder)
         config = encoder.config
-        self.mlm = MaskedLMHead(config)
+        self.mlm = PIECE_HEADS[config.piece_head](config)
         if config.has_next_sentence:
             self.nsp = nn.Linear(config.hidden_size, 2)
         if seed is not None:
@@ -104,6 +89,7 @@ class EncoderForPreTraining(_OnEncoder):
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
+        memory: Memory | None = None,
     ) -> PreTrainingOutput:
         """The requested logits, and no others.
 
@@ -111,9 +97,9 @@ class EncoderForPreTraining(_OnEncoder):
             read: the positions that the last layer computes; all of them if not given.
             masked: int64 [M], indices into the last hidden states for the masked-LM head.
             first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
-            trace: see `Encoder.forward`.
+            trace, memory: see `Encoder.forward`.
         """
-        hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace)
+        hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
         return PreTrainingOutput(mlm_logits, nsp_logits)

@@ -31,6 +31,7 @@ from bertsmith.model.layers import (
     norm,
     sinusoidal_positions,
 )
+from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ class TransformerEncoder(Encoder):
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
+        memory: Memory | None = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
+        assert memory is None, "a bidirectional encoder reads whole sequences"
         dtype = dtype or self.pooler.weight.dtype
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype))
         if trace is not None:

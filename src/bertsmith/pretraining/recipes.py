@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoints.architectures import read_config
+from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.files import read_json
-from bertsmith.model.config import NAMED_SIZES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.training.settings import TrainSettings
@@ -111,8 +110,11 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
-    if size in NAMED_SIZES:
-        _, width, heads, _ = NAMED_SIZES[size]
+    new = require_architecture(settings.get("architecture") or "bert").config
+    if new.always_causal:
+        values["objective"] = "left-to-right"
+    if isinstance(size, str) and size in new.sizes:
+        _, width, heads, _ = new.sizes[size]
         values["heads"] = max(heads, _LEAST_HEADS)
     elif config is not None:
         width = read_config(read_json(Path(str(config)))).hidden_size

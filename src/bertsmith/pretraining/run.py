@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.architectures import read_config
+from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -23,7 +23,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.locks import locked_folder
-from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -280,10 +280,12 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
         return dataclasses.replace(read_config(read_json(Path(settings.config))), **changes)
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
-    shape = {"vocab_size": pieces, "max_position_embeddings": longest}
+    shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
     if settings.heads is not None:
         shape["num_attention_heads"] = settings.heads
-    return BertConfig.named(settings.size, **shape, position_embedding_type=settings.positions or "absolute", **changes)
+    if settings.positions is not None:
+        shape["position_embedding_type"] = settings.positions
+    return require_architecture(settings.architecture or "bert").config.named(settings.size, **shape, **changes)
 
 
 def _check_fit(
@@ -301,6 +303,12 @@ def _check_fit(
         expected=f"a bidirectional objective for a {config.display_name}, whose config.json cannot say left-to-right",
         found=data.objective,
         fix="use --objective mlm",
+    )
+    require(
+        config.is_causal or not config.always_causal,
+        expected=f"an objective that reads from left to right for a {config.display_name}",
+        found=data.objective,
+        fix="use --objective left-to-right",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

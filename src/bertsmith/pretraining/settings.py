@@ -128,6 +128,9 @@ class PretrainingRunSettings:
         "where settings that are not given come from: auto (what learns most in the time) or 2018 (the paper; the "
         "defaults below) [auto; with --resume that of RUN]",
     )
+    architecture: str | None = help_field(
+        None, "architecture of a new model of --size, one of those in docs/architectures.md [bert]"
+    )
     size: str | None = help_field(
         None,
         "model size: tiny, mini, small, medium, base or large; auto: chosen by --minutes and the cores of this machine",
@@ -198,15 +201,10 @@ class PretrainingRunSettings:
             found=f"'{self.init}' to continue from",
             fix="leave --initialization or --init out",
         )
-        require(
-            self.positions is None or self.size is not None,
-            expected="positions only together with a model size",
-            found=f"positions with {given[0]}",
-            fix="leave --positions out; the model defines its own",
-        )
-        require(
-            self.heads is None or self.size is not None,
-            expected="heads only together with a model size",
-            found=f"heads with {given[0]}",
-            fix="leave --heads out; the model defines its own",
-        )
+        for name in ("architecture", "positions", "heads"):
+            require(
+                getattr(self, name) is None or self.size is not None,
+                expected=f"{name} only together with a model size",
+                found=f"{name} with {given[0]}",
+                fix=f"leave --{name} out; the model defines its own",
+            )

@@ -1,0 +1,50 @@
+"""The heads that score the pieces of the vocabulary: the masked-LM head of BERT, and the word table alone.
+
+Letters: M positions, D width, V vocabulary.
+
+Source: `get_masked_lm_output` in the original run_pretraining.py.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.model.layers import activation, linear, norm
+
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
+
+
+class MaskedLMHead(nn.Module):
+    """Maps hidden states to logits over the vocabulary; the decoder is the word table."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__()
+        self.config = config
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
+        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
+        changed = norm(activation(linear(hidden, self.transform), self.config.hidden_act), self.norm)
+        return F.linear(changed, word_table.to(changed.dtype), self.bias.to(changed.dtype))
+
+
+class TableHead(nn.Module):
+    """The logits over the vocabulary are the products with the word table, plus a bias for each piece."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
+        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
+        return F.linear(hidden, word_table.to(hidden.dtype), self.bias.to(hidden.dtype))
+
+
+# What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
+PIECE_HEADS: Mapping[str, Callable[["EncoderConfig"], nn.Module]] = {"transform": MaskedLMHead, "table": TableHead}
