@@ -47,17 +47,21 @@ def compare(
         str | None,
         typer.Option(help="size of the networks, as in `pretrain` [auto: by the minutes; with --tokens tiny]"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="fits of each system with each number of labels")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="fits of each system with each number of labels [3]")
+    ] = None,
     labels: Annotated[
-        str, typer.Option(metavar="N,N,...", help="numbers of training examples, such as 100,1000,all")
-    ] = "all",
+        str, typer.Option(metavar="N,N,...", help="numbers of training examples, such as 100,1000,all [all]")
+    ] = "",
     models: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="where vectors and pre-trained networks are kept [REPORT/models]"),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="do what REPORT has left to do; systems, labels and seeds may be added"),
+        typer.Option(
+            "--resume", help="do what REPORT has left to do; systems, labels and seeds may be added, others stay"
+        ),
     ] = False,
     map_labels: MapOption = None,
     metric: Annotated[

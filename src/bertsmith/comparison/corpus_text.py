@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.readers import read_documents
 from bertsmith.corpus.shards import MANIFEST, Corpus
 from bertsmith.corpus.sources import STDIN, Source, find_sources
 from bertsmith.corpus.words import count_files
@@ -51,9 +52,9 @@ class CorpusText:
         if self._corpus is not None:
             self.digest = digest_file(self._corpus / MANIFEST)
             return
-        files = [Path(found.name) for found in find_sources(self.given) if isinstance(found, Source)]
-        if not any(file.stat().st_size for file in files):
+        if next(read_documents(self.given), None) is None:
             raise self._no_text()
+        files = [Path(found.name) for found in find_sources(self.given) if isinstance(found, Source)]
         self.digest = digest_bytes("\n".join(map(digest_file, files)).encode())
 
     @functools.cached_property
@@ -69,8 +70,6 @@ class CorpusText:
         if not place.is_dir():
             rules = TextRules()
             counts = count_files(self.given, rules).total
-            if not counts.total:
-                raise self._no_text()
             tokenizer = WordPieceTokenizer(learn_vocabulary(counts, VOCABULARY_SIZE), rules)
             tokenizer.vocabulary.save(self.folder / "vocab.txt")
             build_corpus(self.given, tokenizer, place)

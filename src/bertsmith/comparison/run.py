@@ -10,27 +10,22 @@
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertsmith.comparison.bench import Bench, Budget
-from bertsmith.comparison.cells import Cell, Place, all_cells, lines_of
+from bertsmith.comparison.cells import all_cells, lines_of
 from bertsmith.comparison.corpus_text import TEXT_FOLDER, CorpusText
+from bertsmith.comparison.fitting import fit_all, sources_of
 from bertsmith.comparison.report import facts, lines_below, table_of, write_report
 from bertsmith.comparison.results import rows_of, to_plain, verdicts
-from bertsmith.comparison.sources import Kept, Made, Source, digest_of, require_same
+from bertsmith.comparison.sources import require_same
 from bertsmith.comparison.systems import System, chosen_systems
-from bertsmith.datasets.examples import Example
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.errors import BertsmithError, ConfigError, InputError
-from bertsmith.files import digest_bytes
-from bertsmith.finetuning.resampling import intervals
+from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_unused
-from bertsmith.progress import counted, quiet, said_once, tell, warn
+from bertsmith.progress import counted, said_once, warn
 from bertsmith.settings import require, require_number, split_settings
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import with_metric
@@ -42,9 +37,8 @@ MODELS_FOLDER = "models"
 SEEDS = 3
 ALL = "all"
 KIND = "classification"
-_TIMED = 20  # dev examples that are answered one by one
 # May differ when a comparison is resumed: it then gets further cells.
-_MAY_CHANGE = ("systems", "labels", "seeds", "models")
+_MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +73,8 @@ def compare_systems(
     minutes: float | None = None,
     tokens: int | None = None,
     size: str | None = None,
-    seeds: int = SEEDS,
-    labels: Sequence[int | str] = (ALL,),
+    seeds: int | None = None,
+    labels: Sequence[int | str] = (),
     models: str | Path | None = None,
     resume: bool = False,
     map_labels: LabelMap | None = None,
@@ -89,6 +83,8 @@ def compare_systems(
     **settings: Any,
 ) -> ComparisonResult:
     """The ladder from counting words to BERT on one task: what each system reaches, and what it costs.
+
+    A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
 
     Args:
         task: the labelled file, or the name of a task with examples of its own, such as "spam".
@@ -100,8 +96,8 @@ def compare_systems(
         minutes: for each system that reads the text; by default MINUTES.
         tokens: for each such system, instead of minutes.
         size: of the networks that are pre-trained; by default chosen by the minutes.
-        seeds: fits of each system with each number of labels.
-        labels: numbers of training examples, or "all".
+        seeds: fits of each system with each number of labels; by default three.
+        labels: numbers of training examples, or "all", the default.
         models: where vectors and pre-trained networks are kept and looked for; by default in `out`.
         resume: do what the comparison in `out` has left to do; systems, labels and seeds may be added.
         map_labels: new names of the labels in the files.
@@ -114,7 +110,11 @@ def compare_systems(
         KeyboardInterrupt: interrupted; `resume` continues.
     """
     out = Path(out)
-    chosen = chosen_systems(systems, has_text=bool(corpus))
+    before = _before(out) if resume else {}
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    texts = [Path(path) for path in corpus or before.get("corpus", ())]
+    chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
     reads_text = any(system.needs_text for system in chosen.values())
     require(
         reads_text or (minutes is None and tokens is None and size is None),
@@ -122,24 +122,49 @@ def compare_systems(
         found=f"only {', '.join(chosen)}",
         fix="leave --minutes, --tokens and --size out",
     )
-    if corpus and not reads_text:
+    if texts and not reads_text:
         warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+    seeds = seeds or int(before.get("seeds", SEEDS))
     require_number("seeds", seeds, least=1, most=1000)
     budget = Budget.of(minutes, tokens, size)
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    place = _models_folder(out, models, resume=resume)
-    text = CorpusText([Path(path) for path in corpus], place / TEXT_FOLDER) if reads_text else None
-    bench = _bench(task, kind, dev, settings, map_labels, metric, text, budget, place, device)
-    counts = _label_counts(labels, len(bench.data.train))
+    if before.get("text") and (minutes, tokens, size) == (None, None, None):
+        budget = Budget(**before["text"]["budget"])
+    kept = Path(models or before.get("models") or out / MODELS_FOLDER)
+    text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
+    bench = _bench(task, kind, dev, settings, map_labels, metric, text, budget, kept, device)
+    counts = before["labels"] if before and not labels else _label_counts(labels or (ALL,), len(bench.data.train))
+    names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
+    record = {
+        "task": "comparison",
+        **bench.record(),
+        "corpus": [str(path) for path in texts],
+        "systems": names,
+        "labels": sorted({*before.get("labels", ()), *counts}),
+        "seeds": max(seeds, int(before.get("seeds", 0))),
+        "models": None if kept == out / MODELS_FOLDER else str(kept),
+    }
+    if text is None and before.get("text"):
+        record["text"] = before["text"]  # what is added reads none
     with locked_folder(out, create=not resume), said_once():
-        run, every = _prepare(out, bench, chosen, counts, seeds, resume=resume)
+        run = RunFolder.prepare(out, record, bench.data.digests, resume=resume, may_change=_MAY_CHANGE)
         with contextlib.ExitStack() as held:
             if text is not None:
-                held.enter_context(locked_folder(place))
-                require_same(bench, _sources(chosen))
-            _fit_all(bench, out, chosen, counts, seeds)
-        return _report(bench, run, every)
+                held.enter_context(locked_folder(kept))
+                require_same(bench, sources_of(chosen.values()))
+            fit_all(bench, out, chosen, counts, seeds)
+        return _report(bench, run, {**chosen_systems(names, has_text=True), **chosen})
+
+
+def _before(out: Path) -> Mapping[str, Any]:
+    """The settings of the comparison in a folder.
+
+    Raises:
+        RunError: there is none.
+    """
+    settings: Mapping[str, Any] = RunFolder.open(out).record["settings"]
+    if settings.get("task") != "comparison":
+        raise RunError(expected=f"a comparison in '{out}'", found="another run", fix="name the folder of a comparison")
+    return settings
 
 
 def _bench(
@@ -203,130 +228,6 @@ def _label_counts(labels: Sequence[int | str], available: int) -> list[int]:
         counts.add(number)
     require(bool(counts), expected="a number of labels", found="none", fix="write all")
     return sorted(counts)
-
-
-def _models_folder(out: Path, given: str | Path | None, *, resume: bool) -> Path:
-    """The folder of models: the given one, or that of the comparison that is resumed, or the one in its folder."""
-    if given is not None:
-        return Path(given)
-    if resume:
-        return Path(RunFolder.open(out).record["settings"].get(MODELS_FOLDER) or out / MODELS_FOLDER)
-    return out / MODELS_FOLDER
-
-
-def _prepare(
-    out: Path, bench: Bench, chosen: Mapping[str, System], counts: Sequence[int], seeds: int, *, resume: bool
-) -> tuple[RunFolder, dict[str, System]]:
-    """The folder with its record, and all systems that the comparison has, those of earlier calls included.
-
-    Raises:
-        RunError: the folder is that of another comparison.
-    """
-    before = RunFolder.open(out).record["settings"] if resume else {}
-    names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
-    own = out / MODELS_FOLDER
-    record = {
-        "task": "comparison",
-        **{name: value for name, value in bench.record().items() if name != "digests"},
-        "systems": names,
-        "labels": sorted({*before.get("labels", ()), *counts}),
-        "seeds": max(seeds, int(before.get("seeds", 0))),
-        "models": None if bench.models == own else str(bench.models),
-    }
-    if resume and bench.text is None:
-        record["text"] = before.get("text")  # what is added reads none
-    run = RunFolder.prepare(out, record, bench.data.digests, resume=resume, may_change=_MAY_CHANGE)
-    return run, {**chosen_systems(names, has_text=True), **chosen}
-
-
-def _sources(chosen: Mapping[str, System]) -> list[Source]:
-    """What the systems are built on, each once."""
-    return list(dict.fromkeys(system.source for system in chosen.values() if system.source is not None))
-
-
-def _fit_all(bench: Bench, out: Path, chosen: Mapping[str, System], counts: Sequence[int], seeds: int) -> None:
-    """Makes what is missing and fits every cell that has no scores yet; what fails is recorded, the others go on."""
-    able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
-    places = [
-        Place(system=name, labels=count, seed=seed) for count in counts for seed in range(1, seeds + 1) for name in able
-    ]
-    found = {place: Cell.read(out, place) for place in places}
-    left = [place for place, cell in found.items() if cell is None or cell.error]
-    made: dict[Source, Made | BertsmithError] = {}
-    for source in _sources({place.system: able[place.system] for place in left}):
-        if isinstance(source, Kept):
-            made[source] = _made(source, bench, 0, out)
-    tell(f"{counted(len(places), 'cell')}: {counted(len(able), 'system')}, labels {', '.join(map(str, counts))}, "
-         f"{counted(seeds, 'seed')}; {len(places) - len(left):,} done")  # fmt: skip
-    for place in left:
-        system, scratch = able[place.system], place.path(out)
-        base = None
-        if system.source is not None:
-            base = made.get(system.source) or _made(system.source, bench, place.seed, scratch)
-        cell, lines = _cell(bench, place, system, base, scratch)
-        cell.write(out, lines)
-        metric = bench.spec.metric
-        reached = f"failed: {cell.error}" if cell.error else (
-            f"{metric.replace('_', ' ')} {cell.scores[metric]:.4f}, {cell.costs['fit_processor_seconds']:.1f} s"
-        )  # fmt: skip
-        (warn if cell.error else tell)(f"{place.name}: {reached}")
-
-
-def _made(source: Source, bench: Bench, seed: int, scratch: Path) -> Made | BertsmithError:
-    try:
-        return source.make(bench, seed, scratch)
-    except BertsmithError as error:
-        return error
-
-
-def _cell(
-    bench: Bench, place: Place, system: System, made: Made | BertsmithError | None, scratch: Path
-) -> tuple[Cell, Sequence[Mapping[str, Any]]]:
-    """The cell, with its predictions, or with the reason why there are none."""
-    if isinstance(made, BertsmithError):
-        return Cell(place=place, error=str(made)), ()
-    train, spec = bench.train(place.labels, place.seed), bench.spec
-    processor, wall = time.process_time(), time.monotonic()
-    try:
-        with quiet():
-            fitted = system.fit(bench, made, train, place.seed, scratch)
-    except BertsmithError as error:
-        return Cell(place=place, error=str(error)), ()
-    processor, wall = time.process_time() - processor, time.monotonic() - wall
-    with quiet():
-        latency = milliseconds(fitted.answer, bench.data.dev)
-    provenance = {
-        "settings": dict(fitted.settings),
-        "train": digest_bytes("\n".join(example.id for example in train).encode()),
-        "base": "" if made is None else made.path,
-        "base_digest": "" if made is None else digest_of(made),
-    }
-    cell = Cell(
-        place=place,
-        scores=dict(fitted.scores),
-        intervals=intervals(spec.kind, [spec.metric], fitted.lines, spec.scheme),
-        costs={
-            "fit_processor_seconds": round(processor, 3),
-            "fit_seconds": round(wall, 3),
-            "parameters": fitted.parameters,
-            "milliseconds": round(latency, 4),
-        },
-        making={} if made is None else dict(made.costs),
-        provenance=provenance,
-        note=fitted.note,
-    )
-    return cell, fitted.lines
-
-
-def milliseconds(answer: Any, examples: Sequence[Example]) -> float:
-    """The median time for the answer to one example, after a first one that is not counted."""
-    times = []
-    answer(examples[:1])
-    for example in examples[:_TIMED]:
-        begun = time.perf_counter()
-        answer([example])
-        times.append(time.perf_counter() - begun)
-    return 1000 * float(np.median(times))
 
 
 def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> ComparisonResult:
