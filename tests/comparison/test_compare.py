@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.comparison import fitting, sources, systems
+from bertsmith.comparison import fitting, sources, systems, word_vector_training
 from bertsmith.comparison.cells import Place, all_cells, lines_of
 from bertsmith.comparison.run import compare_systems
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
@@ -205,7 +205,7 @@ def test_models_are_shared_by_comparisons_of_the_same_text_and_time_only(files, 
     options = {**files, "systems": ["ppmi", "bert-frozen"], "seeds": 1, "labels": [24], "models": tmp_path / "models"}
     first = compare_systems(**options, out=tmp_path / "first")
     monkeypatch.setattr(sources, "pretrain", None)
-    monkeypatch.setattr(sources, "train_word_vectors", None)
+    monkeypatch.setattr(word_vector_training, "train_word_vectors", None)
     second = compare_systems(**options, out=tmp_path / "second")
     assert [row["values"] for row in first.report["rows"]] == [row["values"] for row in second.report["rows"]]
     assert not (tmp_path / "second" / "models").exists()

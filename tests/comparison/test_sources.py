@@ -1,13 +1,14 @@
-"""What is made from the text: the epochs of word vectors, and that what was stopped is finished as if it had not been."""
+"""What is made from the text: the epochs of word vectors; what was stopped is finished as if it had not been."""
 
 from pathlib import Path
 
 import pytest
 
-from bertsmith.comparison import sources
+from bertsmith.comparison import sources, word_vector_training
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.sources import Pretraining, WordVectorTraining
+from bertsmith.comparison.sources import Pretraining
+from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
 from bertsmith.tasks.data import TaskData
 from bertsmith.word_vectors.glove import GloVe
@@ -101,3 +102,20 @@ def test_an_objective_of_its_own_makes_another_network(text, tmp_path):
     bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
     made = Pretraining(name="gpt", objective="left-to-right").make(bench, 1, tmp_path)
     assert (Path(made.path) / "model" / "bertsmith.json").read_text().count('"left-to-right"') == 1
+
+
+def test_much_text_in_little_time_is_refused_before_all_of_it_is_read(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(word_vector_training, "_SAMPLE", 400)
+    read = []
+    whole = word_vector_training.train_word_vectors
+
+    def counted(texts, out, **more):
+        read.extend(path.stat().st_size for path in texts)
+        return whole(texts, out, minimum_count=1, **more)
+
+    monkeypatch.setattr(word_vector_training, "train_word_vectors", counted)
+    bench = bench_of(text, tmp_path / "models", minutes=1e-5)
+    with pytest.raises(ConfigError, match=r"a time long enough for word2vec.*allow more than .* minutes"):
+        WORD2VEC.make(bench, 1, tmp_path)
+    assert read == [400]
+    assert list((tmp_path / "models").iterdir()) == []

@@ -4,7 +4,6 @@
 
     MODELS/NAME/              the run folder of a pre-training, or a folder of word vectors
     MODELS/NAME/made.json     what it was made from, and what that cost; the last file, so that what has it is complete
-    MODELS/NAME.plan.json     while word vectors are made: the epochs that fit into the time
 
 What has been made is used again by a resumed comparison, and by others with the same folder, text and budget.
 """
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.comparison.bench import Bench, too_short
+from bertsmith.comparison.bench import Bench
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, misfit, read_json, write_json
@@ -32,8 +31,6 @@ from bertsmith.progress import tell, warn
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
-from bertsmith.word_vectors.settings import DEFAULTS, GLOVE, PPMI
-from bertsmith.word_vectors.training import train_word_vectors
 
 MADE_FILE = "made.json"
 SEED = 1  # of what is made once, for all seeds of the comparison
@@ -41,9 +38,6 @@ EVALUATION_ROWS = 256
 
 _MADE = {"record": {}, "processor_seconds": float, "seconds": float, "tokens?": int, "epochs?": int}
 _BUSY = 0.7  # a pre-training that got less of its processor time than this says so
-_LATE = 1.1  # word vectors that took longer than this times their budget are refused
-# Epochs from which more time is not spent on word vectors, some times the default: papers use no more.
-_MOST_EPOCHS = {"skip-gram": 20, "cbow": 20, GLOVE: 100}
 
 Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
 
@@ -236,95 +230,6 @@ class Given(Source):
         return Made(path=self.model)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WordVectorTraining(Kept):
-    """Word vectors that are trained on the text with the defaults of their method, for as many epochs as fit.
-
-    Attributes:
-        name: the name of their folder.
-        method: one of `word_vectors.settings.METHODS`.
-    """
-
-    name: str
-    method: str
-
-    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
-        """See `Kept.make_in`.
-
-        The first epoch is timed. The vectors are those of that epoch if no more fits; otherwise they are trained again
-        with the number of epochs that fits, which the learning rate depends on.
-        """
-        plan = place.with_name(f"{place.name}.plan.json")
-        before = {"processor_seconds": 0.0, "seconds": 0.0}
-        if not plan.is_file():
-            before, epochs = self._first_epoch(bench, place)
-            write_json(plan, {"before": before, "epochs": epochs})
-        planned = read_json(plan)
-        before, epochs = planned["before"], planned["epochs"]
-        costs = dict(before)
-        if epochs > 1:
-            resumed = place.with_name(f"{place.name}.training").is_dir()
-            with _timed() as spent:
-                train_word_vectors(
-                    bench.reading().texts, place, method=self.method, epochs=epochs, resume=resumed, replace=True,
-                    seed=SEED,
-                )  # fmt: skip
-            estimate = before["first"] + epochs * before["epoch"]
-            spent = {"processor_seconds": estimate, "seconds": estimate} if resumed else spent
-            costs = {name: round(before[name] + spent[name], 3) for name in ("processor_seconds", "seconds")}
-        plan.unlink()
-        found = {name: costs[name] for name in ("processor_seconds", "seconds")} | {"tokens": before["words"]}
-        return found if self.method == PPMI else {**found, "epochs": epochs}
-
-    def _first_epoch(self, bench: Bench, place: Path) -> tuple[dict[str, float], int]:
-        """The processor seconds of the preparation, of an epoch and of both, and the epochs that fit.
-
-        Raises:
-            ConfigError: not even one does.
-        """
-        marks: list[float] = []
-        epochs: dict[str, Any] = {} if self.method == PPMI else {"epochs": 1}
-        with _timed() as spent:
-            start = time.process_time()
-            made = train_word_vectors(
-                bench.reading().texts, place, method=self.method, replace=True, seed=SEED,
-                on_epoch=lambda _: marks.append(time.process_time()), **epochs,
-            )  # fmt: skip
-            end = time.process_time()
-        words = int(made.about["text_words"])
-        first = (marks[0] if marks else end) - start
-        epoch = end - start - first
-        budget = bench.budget
-        if end - start > _LATE * budget.processor_seconds:
-            shutil.rmtree(place)
-            raise too_short(self.name, budget, end - start, "reading the text once")
-        found = {**spent, "first": round(first, 3), "epoch": round(epoch, 3), "words": words}
-        if self.method == PPMI:
-            return found, 1
-        if budget.tokens is not None:
-            # The counts of GloVe are made of the text once, whatever the number of epochs over the counts.
-            usual = int(DEFAULTS[GLOVE]["epochs"])
-            return found, usual if self.method == GLOVE else self._epochs_for_tokens(bench, place, words)
-        left = budget.processor_seconds - (end - start) - first
-        return found, max(1, min(_MOST_EPOCHS[self.method], int(left / max(epoch, 1e-3))))
-
-    def _epochs_for_tokens(self, bench: Bench, place: Path, words: int) -> int:
-        """The passes over the text that are nearest to the tokens of the budget.
-
-        Raises:
-            ConfigError: they are less than half a pass.
-        """
-        tokens = bench.budget.tokens or 0
-        if tokens < words / 2:
-            shutil.rmtree(place)
-            raise ConfigError(
-                expected=f"tokens enough for {self.name}, which reads the whole text, {words:,} words",
-                found=f"{tokens:,}",
-                fix=f"allow at least {words:,} with --tokens, or give less text",
-            )
-        return max(1, round(tokens / words))
-
-
 def require_same(bench: Bench, sources: Iterable[Source]) -> None:
     """Checks that what earlier comparisons left in MODELS is of this text and budget, and notes which text it is.
 
@@ -355,7 +260,7 @@ def digest_of(made: Made) -> str:
 
 
 @contextlib.contextmanager
-def _timed() -> Iterator[dict[str, float]]:
+def timed() -> Iterator[dict[str, float]]:
     """A dictionary that has "processor_seconds" and "seconds" of the block after it."""
     spent: dict[str, float] = {}
     processor, wall = time.process_time(), time.monotonic()
