@@ -29,7 +29,7 @@ FLOORS = {
     "tasks": 5, "pretraining": 5,
     "baselines": 6,
     "finetuning": 7, "inference": 7, "vectors": 7,
-    "search": 8, "export": 8,
+    "search": 8, "export": 8, "comparison": 8,
     "demo": 9, "library": 9,
     "server": 10,
     "cli": 11,

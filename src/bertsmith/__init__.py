@@ -24,6 +24,7 @@ from bertsmith.errors import (
 )
 
 if TYPE_CHECKING:
+    from bertsmith.comparison.run import compare_systems
     from bertsmith.corpus.build import build_corpus
     from bertsmith.corpus.checks import check_corpus
     from bertsmith.corpus.shards import Corpus
@@ -64,6 +65,7 @@ _LAZY = {
     "build_corpus": "bertsmith.corpus.build",
     "check_corpus": "bertsmith.corpus.checks",
     "compare_contexts": "bertsmith.library.word_senses",
+    "compare_systems": "bertsmith.comparison.run",
     "convert": "bertsmith.library.formats",
     "embed_file": "bertsmith.library.vector_files",
     "embed_words_of_file": "bertsmith.library.vector_files",
@@ -108,6 +110,7 @@ __all__ = [
     "build_corpus",
     "check_corpus",
     "compare_contexts",
+    "compare_systems",
     "convert",
     "embed_file",
     "embed_words_of_file",

@@ -42,15 +42,19 @@ class BagOfWords:
         examples: the training examples, all single texts or all pairs.
         settings: how long texts are cut: to `max_length` words, which is never less than what a model reads.
         num_outputs: of the linear model that will read the columns.
+        one_hot: single words alone, and no weights: 1 for a word that a text has, 0 for one that it has not.
     """
 
-    def __init__(self, examples: Sequence[TextExample], settings: TaskSettings, num_outputs: int) -> None:
-        self._settings = settings
+    def __init__(
+        self, examples: Sequence[TextExample], settings: TaskSettings, num_outputs: int, *, one_hot: bool = False
+    ) -> None:
+        self._settings, self._one_hot = settings, one_hot
         self._pair = examples[0].second is not None
         texts = [text for place in (0, 1)[: 1 + self._pair] for text in self._texts(examples, place)]
         most = min(MOST_TERMS, max(1, MOST_WEIGHTS // num_outputs))
         kinds: list[Terms] = [_words] if num_outputs > MANY_OUTPUTS else [_words, _letters]
-        self._spaces = [_Space(terms, texts, most) for terms in kinds]
+        kinds = [_single_words] if one_hot else kinds
+        self._spaces = [_Space(terms, texts, most, one_hot=one_hot) for terms in kinds]
 
     def columns(self, examples: Sequence[TextExample]) -> sp.csr_array:
         """The columns of examples, float32 [E, D]."""
@@ -58,6 +62,9 @@ class BagOfWords:
         if not self._pair:
             return sp.csr_array(sp.hstack(first), dtype=np.float32)
         second = [space.weights(self._texts(examples, 1)) for space in self._spaces]
+        if self._one_hot:
+            words, others = first[0], second[0]
+            return sp.csr_array(sp.hstack([words.multiply(others), abs(words - others)]), dtype=np.float32)
         overlaps = [a.multiply(b).sum(axis=1) for a, b in zip(first, second, strict=True)]
         counts = np.array([[len(e.first.split()), len((e.second or "").split())] for e in examples]).reshape(-1, 2)
         overlaps.append(counts.min(axis=1) / np.maximum(counts.max(axis=1), 1))
@@ -67,32 +74,32 @@ class BagOfWords:
         return sp.csr_array(sp.hstack(parts), dtype=np.float32)
 
     def _texts(self, examples: Sequence[TextExample], place: int) -> list[str]:
-        return [_cut((example.first, example.second or "")[place], self._settings) for example in examples]
+        return [cut_text((example.first, example.second or "")[place], self._settings) for example in examples]
 
 
 class _Space:
     """The most frequent terms of texts, with their inverse document frequencies."""
 
-    def __init__(self, terms: Terms, texts: Sequence[str], most: int) -> None:
+    def __init__(self, terms: Terms, texts: Sequence[str], most: int, *, one_hot: bool = False) -> None:
         counts = Counter[str]()
         for text in texts:
             counts.update(
                 list(dict.fromkeys(terms(text)))
             )  # in the order of the text, so that ties are in a fixed order
         kept = counts.most_common(most)
-        self._terms = terms
+        self._terms, self._one_hot = terms, one_hot
         self._numbers = {term: number for number, (term, _) in enumerate(kept)}
         frequencies = np.array([count for _, count in kept], dtype=np.float64)
         self._rarity = np.log((1 + len(texts)) / (1 + frequencies)) + 1
 
     def weights(self, texts: Sequence[str]) -> Any:
-        """Sparse float64 [E, V], rows of length 1 or 0."""
+        """Sparse float64 [E, V], rows of length 1 or 0; one-hot, of zeros and ones."""
         data, columns, borders = [], [], [0]
         for text in texts:
             found = Counter(number for term in self._terms(text) if (number := self._numbers.get(term)) is not None)
             numbers = np.fromiter(found, dtype=np.int64, count=len(found))
             row = (1 + np.log(np.fromiter(found.values(), np.float64, len(found)))) * self._rarity[numbers]
-            data.append(row / max(float(np.sqrt((row**2).sum())), 1e-12))
+            data.append(np.ones(len(row)) if self._one_hot else row / max(float(np.sqrt((row**2).sum())), 1e-12))
             columns.append(numbers)
             borders.append(borders[-1] + len(numbers))
         shape = (len(texts), len(self._numbers))
@@ -108,6 +115,10 @@ def words_of_text(text: str) -> list[str]:
     ['it', "'", 's', '1895', '.']
     """
     return _WORD.findall(text.lower())
+
+
+def _single_words(text: str) -> Iterator[str]:
+    yield from words_of_text(text)
 
 
 def _words(text: str) -> Iterator[str]:
@@ -127,7 +138,7 @@ def _letters(text: str) -> Iterator[str]:
                 break
 
 
-def _cut(text: str, settings: TaskSettings) -> str:
+def cut_text(text: str, settings: TaskSettings) -> str:
     """The words of a text that a model may read; a word has at least one token."""
     words, most = text.split(), settings.max_length
     if settings.long_text == "windows" or len(words) <= most:

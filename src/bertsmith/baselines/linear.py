@@ -22,9 +22,12 @@ import torch
 from scipy.linalg import solve
 from torch import nn
 
+from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
 
 PENALTIES = (10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
+# For sparse rows of length 1, which need less of a penalty than standardized vectors.
+PENALTIES_OF_BAGS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 LEAST_CHANCE = 1e-30  # probability of a label that no training example has
 USUAL_PENALTY = 100.0  # where cross-validation cannot choose: too few examples, or one label
 
@@ -115,6 +118,23 @@ def fit_linear(
     weight[used] = weights / scale
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
+
+
+def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | None:
+    """The score by which `fit_linear` chooses the penalty for a metric of labels; None where the loss chooses it.
+
+    Args:
+        metric: name of the score that counts.
+        targets: those of the examples that the model is fitted to.
+    """
+    scorer = CLASS_METRICS.get(metric)
+    if scorer is None or targets.ndim > 1 or metric == "accuracy":
+        return None
+
+    def score(outputs: Vectors, numbers: Ints) -> float:
+        return float(scorer(targets[numbers], outputs.argmax(axis=1)))
+
+    return score
 
 
 def _moments(vectors: Inputs) -> tuple[Floats, Floats]:

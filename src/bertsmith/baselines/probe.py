@@ -150,6 +150,14 @@ def text_vectors(
     return pooled_logits(vectors, features, "mean")
 
 
+def pair_features(first: Vectors, second: Vectors) -> Vectors:
+    """Both vectors of each pair, their absolute difference and their product, float32 [E, 4 D].
+
+    Source: Conneau et al., "Supervised Learning of Universal Sentence Representations" (2017), section 3.1.
+    """
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
+
+
 def _network(penalty: float, seed: int) -> Pipeline:
     network = MLPClassifier(
         (HIDDEN,),

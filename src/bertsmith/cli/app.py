@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import (
+    comparison,
     convert,
     corpus,
     documents,
@@ -128,6 +129,13 @@ COMMANDS = (
         misplaced="give one file, or a folder of files",
     ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
+    Command(
+        comparison.compare,
+        "compare",
+        "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",
+        comparison.compare_settings,
+        misplaced="pass the labelled file with --task, and text with --corpus",
+    ),
     Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),
     Command(
         vectors.features,

@@ -24,20 +24,19 @@ import safetensors
 import safetensors.numpy
 
 from bertsmith.baselines.bag_of_words import BagOfWords
-from bertsmith.baselines.linear import PENALTIES, LinearModel, Vectors, fit_linear
-from bertsmith.baselines.probe import text_vectors
+from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
+from bertsmith.baselines.probe import pair_features, text_vectors
 from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.encoding.units import Ints, Logits
+from bertsmith.encoding.units import Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
 from bertsmith.finetuning.predictions import Line, example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
 from bertsmith.tasks.kinds import task_for
@@ -48,8 +47,6 @@ MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 
 _RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
 _FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
-# For sparse rows of length 1, which need less of a penalty than standardized vectors.
-_PENALTIES_OF_BAGS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,7 +187,7 @@ class _Computation:
     def _bag(self) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[TextExample]", part) for part in (self.train, self.dev))
         bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
-        return self._of_units(self._fit(bag.columns(train), _PENALTIES_OF_BAGS).outputs(bag.columns(dev)))
+        return self._of_units(self._fit(bag.columns(train), PENALTIES_OF_BAGS).outputs(bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
         train, dev = self._encoded(self.train), self._encoded(self.dev)
@@ -198,7 +195,7 @@ class _Computation:
         return self._of_units(self._linear.outputs(dev))
 
     def _pairs(self) -> Sequence[Prediction]:
-        train, dev = (_compared(*vectors) for vectors in self._apart)
+        train, dev = (pair_features(*vectors) for vectors in self._apart)
         return self._of_units(self._fit(train).outputs(dev))
 
     def _cosine(self) -> Sequence[Prediction]:
@@ -212,19 +209,14 @@ class _Computation:
     def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES) -> LinearModel:
         targets = self.job.train.targets
         assert targets is not None, "training examples have gold"
-        chosen, metric = targets[self._chosen], CLASS_METRICS.get(self.task.spec.metric)
-
-        def score(outputs: Logits, numbers: Ints) -> float:
-            assert metric is not None, "only used with one"
-            return float(metric(chosen[numbers], outputs.argmax(axis=1)))
-
+        chosen = targets[self._chosen]
         return fit_linear(
             inputs,
             chosen,
             num_outputs=self._num_outputs,
             seed=self._seed,
             penalties=penalties,
-            score=None if metric is None or chosen.ndim > 1 or self.task.spec.metric == "accuracy" else score,
+            score=score_of_metric(self.task.spec.metric, chosen),
         )
 
     def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
@@ -262,14 +254,6 @@ def _read_linear(path: Path) -> LinearModel:
         return LinearModel(weight=found["weight"], bias=found["bias"], penalty=float(found["penalty"]))
     except (safetensors.SafetensorError, KeyError) as error:
         raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=_FIX) from error
-
-
-def _compared(first: Vectors, second: Vectors) -> Vectors:
-    """Both vectors of each pair, their absolute difference and their product, float32 [E, 4 D].
-
-    Source: Conneau et al., "Supervised Learning of Universal Sentence Representations" (2017), section 3.1.
-    """
-    return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
 
 
 def _cosines(first: Vectors, second: Vectors) -> Vectors:

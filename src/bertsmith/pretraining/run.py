@@ -252,6 +252,17 @@ def _first_model(
     return untrained(config, seed), {}, (), None
 
 
+def new_model(
+    settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
+) -> EncoderForPreTraining:
+    """The model that a run with these settings starts from, before what it may take from the corpus.
+
+    Raises:
+        BertsmithError: the settings do not fit the corpus or each other.
+    """
+    return _first_model(settings, data, seed, corpus)[0]
+
+
 def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
     """Refuses a corpus that was built with other text rules than those of the model.
 

@@ -8,7 +8,7 @@ in place.
 import dataclasses
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def train_word_vectors(
     column: str = "",
     resume: bool = False,
     replace: bool = False,
+    on_epoch: Callable[[int], None] | None = None,
     **changes: Any,
 ) -> WordVectors:
     """Word vectors trained on text files, also written to the folder `out`.
@@ -59,6 +60,7 @@ def train_word_vectors(
         column: the text column of .jsonl and .parquet files, if it has no common name.
         resume: resume a stopped run with the same settings; the result is the same, byte for byte.
         replace: replace an existing folder of word vectors, and an unfinished run.
+        on_epoch: receives the number of complete epochs before each epoch; for a caller that measures time.
         changes: single settings, instead of those in `settings`.
 
     Raises:
@@ -90,7 +92,7 @@ def train_word_vectors(
         except InputError:
             _empty(folder)  # there is nothing to resume
             raise
-        vectors, losses = _trained(words, settings, folder)
+        vectors, losses = _trained(words, settings, folder, on_epoch)
         found = WordVectors(
             words=words.words,
             vectors=vectors,
@@ -158,7 +160,7 @@ def _prepared(
 
 
 def _trained(
-    words: WordList, settings: WordVectorSettings, folder: Path
+    words: WordList, settings: WordVectorSettings, folder: Path, on_epoch: Callable[[int], None] | None
 ) -> tuple[npt.NDArray[np.float32], list[float]]:
     """(the vectors, float32 [V, D], the mean loss of each epoch)."""
     stream = WordStream(folder / _STREAM)
@@ -183,6 +185,8 @@ def _trained(
     done = len(losses)
     with Progress(settings.method, settings.epochs * total, unit, done=done * total) as progress:
         for epoch in range(done, settings.epochs):
+            if on_epoch is not None:
+                on_epoch(epoch)
             if isinstance(model, GloVe):
                 losses.append(model.train_epoch(epoch, progress))
             else:

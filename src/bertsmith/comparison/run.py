@@ -1,0 +1,271 @@
+"""`bertsmith compare` as a function: makes what systems are built on, fits every cell, writes the report.
+
+::
+
+    REPORT/settings.json   task, text, budget, systems, machine, versions, digests of the inputs
+    REPORT/models/         what was made from the text, see `sources`
+    REPORT/cells/          what each system reached, see `cells`
+    REPORT/report.json, report.md, report.html
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.comparison.bench import Bench, Budget
+from bertsmith.comparison.cells import all_cells, lines_of
+from bertsmith.comparison.corpus_text import TEXT_FOLDER, CorpusText
+from bertsmith.comparison.fitting import fit_all, sources_of
+from bertsmith.comparison.report import facts, lines_below, table_of, write_report
+from bertsmith.comparison.results import rows_of, to_plain, verdicts
+from bertsmith.comparison.sources import require_same
+from bertsmith.comparison.systems import System, chosen_systems
+from bertsmith.datasets.label_map import LabelMap
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.locks import locked_folder, require_unused
+from bertsmith.progress import counted, said_once, warn
+from bertsmith.settings import require, require_number, split_settings
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.metric_choice import with_metric
+from bertsmith.tasks.named_tasks import PRESETS, default_settings, read_task, task_name
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.training.run_folder import RunFolder
+
+MODELS_FOLDER = "models"
+SEEDS = 3
+ALL = "all"
+KIND = "classification"
+# May differ when a comparison is resumed: it then gets further cells.
+_MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparisonResult:
+    """What a comparison found.
+
+    Attributes:
+        report: the content of report.json.
+        page: the path of report.html.
+    """
+
+    report: Mapping[str, Any]
+    page: Path
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows of the table."""
+        return table_of(self.report)
+
+    def lines(self) -> list[str]:
+        """What was compared, and the sentences below the table: first which step was worth it."""
+        return [facts(self.report), *lines_below(self.report)]
+
+
+def compare_systems(
+    task: str | Path,
+    out: str | Path,
+    *,
+    kind: str | None = None,
+    dev: str | Path | None = None,
+    corpus: Sequence[str | Path] = (),
+    systems: Sequence[str] = (),
+    minutes: float | None = None,
+    tokens: int | None = None,
+    size: str | None = None,
+    seeds: int | None = None,
+    labels: Sequence[int | str] = (),
+    models: str | Path | None = None,
+    resume: bool = False,
+    map_labels: LabelMap | None = None,
+    metric: str | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> ComparisonResult:
+    """The ladder from counting words to BERT on one task: what each system reaches, and what it costs.
+
+    A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
+
+    Args:
+        task: the labelled file, or the name of a task with examples of its own, such as "spam".
+        out: the folder of the report; new, unless `resume`.
+        kind: the format of the file, a task of `finetune`; by default "classification".
+        dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
+        corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
+        systems: names of `comparison.systems.SYSTEMS`, model folders or hub ids; by default all that the text allows.
+        minutes: for each system that reads the text; by default MINUTES.
+        tokens: for each such system, instead of minutes.
+        size: of the networks that are pre-trained; by default chosen by the minutes.
+        seeds: fits of each system with each number of labels; by default three.
+        labels: numbers of training examples, or "all", the default.
+        models: where vectors and pre-trained networks are kept and looked for; by default in `out`.
+        resume: do what the comparison in `out` has left to do; systems, labels and seeds may be added.
+        map_labels: new names of the labels in the files.
+        metric: the score that counts; by default that of the task.
+        device: where networks run.
+        settings: fields of TaskSettings and ColumnSettings by name, such as max_length=64, text_column="body".
+
+    Raises:
+        BertsmithError: a file, a setting or the folder is invalid, or no system could be fitted.
+        KeyboardInterrupt: interrupted; `resume` continues.
+    """
+    out = Path(out)
+    before = _before(out) if resume else {}
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    texts = [Path(path) for path in corpus or before.get("corpus", ())]
+    chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
+    reads_text = any(system.needs_text for system in chosen.values())
+    require(
+        reads_text or (minutes is None and tokens is None and size is None),
+        expected="a system that reads text, with a budget for it",
+        found=f"only {', '.join(chosen)}",
+        fix="leave --minutes, --tokens and --size out",
+    )
+    if texts and not reads_text:
+        warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+    seeds = seeds or int(before.get("seeds", SEEDS))
+    require_number("seeds", seeds, least=1, most=1000)
+    budget = Budget.of(minutes, tokens, size)
+    if before.get("text") and (minutes, tokens, size) == (None, None, None):
+        budget = Budget(**before["text"]["budget"])
+    kept = Path(models or before.get("models") or out / MODELS_FOLDER)
+    text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
+    bench = _bench(task, kind, dev, settings, map_labels, metric, text, budget, kept, device)
+    counts = before["labels"] if before and not labels else _label_counts(labels or (ALL,), len(bench.data.train))
+    names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
+    record = {
+        "task": "comparison",
+        **bench.record(),
+        "corpus": [str(path) for path in texts],
+        "systems": names,
+        "labels": sorted({*before.get("labels", ()), *counts}),
+        "seeds": max(seeds, int(before.get("seeds", 0))),
+        "models": None if kept == out / MODELS_FOLDER else str(kept),
+    }
+    if text is None and before.get("text"):
+        record["text"] = before["text"]  # what is added reads none
+    with locked_folder(out, create=not resume), said_once():
+        run = RunFolder.prepare(out, record, bench.data.digests, resume=resume, may_change=_MAY_CHANGE)
+        with contextlib.ExitStack() as held:
+            if text is not None:
+                held.enter_context(locked_folder(kept))
+                require_same(bench, sources_of(chosen.values()))
+            fit_all(bench, out, chosen, counts, seeds)
+        return _report(bench, run, {**chosen_systems(names, has_text=True), **chosen})
+
+
+def _before(out: Path) -> Mapping[str, Any]:
+    """The settings of the comparison in a folder.
+
+    Raises:
+        RunError: there is none.
+    """
+    settings: Mapping[str, Any] = RunFolder.open(out).record["settings"]
+    if settings.get("task") != "comparison":
+        raise RunError(expected=f"a comparison in '{out}'", found="another run", fix="name the folder of a comparison")
+    return settings
+
+
+def _bench(
+    task: str | Path,
+    kind: str | None,
+    dev: str | Path | None,
+    settings: Mapping[str, Any],
+    map_labels: LabelMap | None,
+    metric: str | None,
+    text: CorpusText | None,
+    budget: Budget,
+    models: Path,
+    device: str,
+) -> Bench:
+    """The task with its examples, checked as far as no system is needed for it."""
+    parts = split_settings(settings, [TaskSettings, ColumnSettings])
+    train: Path | None = Path(task)
+    if kind is None and str(task) in PRESETS and not Path(task).exists():
+        kind, train = str(task), None
+    name = task_name(kind or KIND)
+    spec, data = read_task(
+        name,
+        train,
+        None if dev is None else Path(dev),
+        columns=ColumnSettings(**parts[ColumnSettings]),
+        settings=dataclasses.replace(default_settings(name), **parts[TaskSettings]),
+        map_labels=map_labels,
+    )
+    spec = spec if metric is None else with_metric(spec, metric)
+    if not data.dev:
+        raise InputError(
+            expected="dev examples to compare systems on",
+            found="no label with an example to spare",
+            fix="give --dev a file",
+        )
+    checked = task_for(spec)
+    checked.check(data.train, gold=True, training=True)
+    checked.check(data.dev, gold=True)
+    return Bench(spec=spec, data=data, text=text, budget=budget, models=models, device=device)
+
+
+def _label_counts(labels: Sequence[int | str], available: int) -> list[int]:
+    """The numbers of training examples, ascending, each once.
+
+    Raises:
+        ConfigError: one is neither a number above 0 nor "all", or there are fewer examples.
+    """
+    counts = set()
+    for one in labels:
+        if str(one).strip().lower() == ALL:
+            counts.add(available)
+            continue
+        number = int(one) if str(one).strip().isdecimal() else 0
+        require(number > 0, expected="labels as numbers above 0, or all", found=repr(one), fix="write 100,1000,all")
+        require(
+            number <= available,
+            expected=f"at most the {counted(available, 'training example')} that there are",
+            found=f"{number:,} labels",
+            fix="lower --labels, or write all",
+        )
+        counts.add(number)
+    require(bool(counts), expected="a number of labels", found="none", fix="write all")
+    return sorted(counts)
+
+
+def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> ComparisonResult:
+    """Writes the report of all cells that are there.
+
+    Raises:
+        ConfigError: no cell has a score.
+    """
+    spec, data = bench.spec, bench.data
+    cells = list(all_cells(run.path))
+    rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))
+    failures = [
+        {"cell": cell.place.name, "system": cell.place.system, "error": cell.error} for cell in cells if cell.error
+    ]
+    text = run.record["settings"].get("text")
+    report = {
+        "task": spec.name,
+        "kind": spec.kind,
+        "metric": spec.metric,
+        "train_examples": len(data.train),
+        "dev_examples": len(data.dev),
+        "seeds": sorted({cell.place.seed for cell in cells}),
+        "budget": Budget(**text["budget"]).words() if text else "",
+        "verdicts": verdicts(rows, spec.metric),
+        "rows": [to_plain(row) for row in rows],
+        "systems": [
+            {"system": name, "about": one.about, "why_not": one.why_not(spec)} for name, one in systems.items()
+        ],
+        "failures": failures,
+        "settings": run.record["settings"],
+        "digests": run.record["digests"],
+        "machine": run.record["machine"],
+        "versions": run.record["versions"],
+    }
+    page = write_report(run.path, report)
+    if not rows:
+        reasons = [one["error"] for one in failures] or [one["why_not"] for one in report["systems"]]
+        raise ConfigError(
+            expected=f"a system that can be fitted to {spec.title}", found=f"none: {reasons[0]}", fix=f"see '{page}'"
+        )
+    return ComparisonResult(report=report, page=page)

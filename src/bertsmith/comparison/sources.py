@@ -1,0 +1,269 @@
+"""Where the vectors or the network of a system come from: made from the text in a budget, or given.
+
+::
+
+    MODELS/NAME/              the run folder of a pre-training, or a folder of word vectors
+    MODELS/NAME/made.json     what it was made from, and what that cost; the last file, so that what has it is complete
+
+What has been made is used again by a resumed comparison, and by others with the same folder, text and budget.
+"""
+
+import abc
+import contextlib
+import dataclasses
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.comparison.bench import Bench
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.files import digest_file, misfit, read_json, write_json
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import new_model, pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.progress import tell, warn
+from bertsmith.training.budget import BudgetError
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.settings import TrainSettings
+
+MADE_FILE = "made.json"
+SEED = 1  # of what is made once, for all seeds of the comparison
+EVALUATION_ROWS = 256
+
+_MADE = {"record": {}, "processor_seconds": float, "seconds": float, "tokens?": int, "epochs?": int}
+_BUSY = 0.7  # a pre-training that got less of its processor time than this says so
+
+Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """Something that systems are built on.
+
+    Attributes:
+        path: a model folder, a run folder or a folder of word vectors, or what names one.
+        costs: of making it: "processor_seconds" over all threads, "seconds", and "tokens" and "epochs" where they are
+            known; empty if it was not made here.
+    """
+
+    path: str
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Source(abc.ABC):
+    """Where vectors or a network come from; equal sources are made once.
+
+    Attributes:
+        needs_text: whether it reads the text of the comparison.
+    """
+
+    needs_text: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """What was made, now or earlier.
+
+        Args:
+            seed: of the cell, for what differs between seeds.
+            scratch: the folder of the cell, for what is not kept.
+
+        Raises:
+            BertsmithError: it cannot be made from this text or in this budget; the message says which.
+        """
+
+
+class Kept(Source):
+    """A source that is made once and kept in MODELS/NAME."""
+
+    name: str
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        place, record = bench.models / self.name, self.record(bench)
+        done = place / MADE_FILE
+        if not done.is_file():
+            tell(f"{self.name}: {bench.budget.words()} on the text")
+            costs = self.make_in(bench, place)
+            write_json(done, {"record": record, **costs})
+        found = read_json(done)
+        return Made(path=str(place), costs={name: value for name, value in found.items() if name != "record"})
+
+    def require_same(self, bench: Bench) -> None:
+        """Checks that what an earlier comparison left is of this text and budget.
+
+        Raises:
+            RunError: it is of others, or damaged.
+        """
+        place = bench.models / self.name
+        if not (place / MADE_FILE).is_file():
+            return
+        found = read_json(place / MADE_FILE)
+        wrong = misfit(found, _MADE) or ("" if found["record"] == self.record(bench) else "that of another comparison")
+        if wrong:
+            raise RunError(
+                expected=f"{self.name} of this text and budget in '{place}'",
+                found=wrong,
+                fix="name another folder with --models",
+            )
+
+    def record(self, bench: Bench) -> dict[str, Any]:
+        """What it is made from, as plain values for JSON."""
+        own = {key: value for key, value in vars(self).items() if value is not None}
+        budget = {key: value for key, value in vars(bench.budget).items() if value is not None}
+        return {"text": bench.reading().digest, "budget": budget, "seed": SEED, **own}
+
+    @abc.abstractmethod
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """Makes it in a folder, in which an interrupted attempt may have left its state; returns the costs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining(Kept):
+    """A network that is pre-trained on the text by the default recipe.
+
+    Attributes:
+        name: the name of its folder.
+        architecture: its architecture, None for that of BERT.
+        objective: of the pre-training, None for that of the recipe.
+    """
+
+    name: str
+    architecture: str | None = None
+    objective: str | None = None
+
+    def recipe(self, bench: Bench) -> Recipe:
+        """The settings of the run."""
+        named = {"architecture": self.architecture, "objective": self.objective}
+        budget = {"minutes": bench.budget.minutes, "tokens": bench.budget.tokens}
+        given = {name: value for name, value in (named | budget).items() if value is not None}
+        return settings_from_recipe(
+            {
+                **given,
+                "size": bench.budget.size,
+                "evaluation_rows": EVALUATION_ROWS,
+                "device": bench.device,
+                "seed": SEED,
+            }
+        )
+
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """See `Kept.make_in`."""
+        begun = (place / SETTINGS_FILE).is_file()
+        processor, wall = time.process_time(), time.monotonic()
+        try:
+            result = pretrain(bench.reading().corpus, place, *self.recipe(bench), resume=begun)
+        except BudgetError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise ConfigError(
+                expected=f"a time long enough for {self.name}",
+                found=error.found,
+                fix=f"allow more than {error.minutes:g} minutes with --minutes, or leave {self.name} out of --systems",
+            ) from None
+        except (ConfigError, InputError):
+            if not begun:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+        processor, wall = time.process_time() - processor, time.monotonic() - wall
+        RunFolder.open(place).clear()
+        # Of a resumed run, the processor time of the earlier part is not known: it is taken to be used as in this one.
+        processor *= max(result.seconds / max(wall, 1e-9), 1.0) if begun else 1.0
+        if bench.budget.minutes is not None and processor < _BUSY * bench.budget.processor_seconds:
+            warn(
+                f"{self.name} got {processor:.0f} s of processor time in {bench.budget.words()}, of "
+                f"{bench.budget.processor_seconds:.0f} s that this machine has if nothing else runs on it"
+            )
+        return {
+            "processor_seconds": round(processor, 3),
+            "seconds": round(result.seconds, 3),
+            "tokens": result.tokens,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Untrained(Source):
+    """The network of a pre-training with random parameters, others for each seed.
+
+    Attributes:
+        like: the pre-training.
+    """
+
+    like: Pretraining
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        place = scratch / "base"
+        if not place.is_dir():
+            folder = bench.reading().corpus
+            corpus = Corpus.open(folder)
+            run, data, _ = self.like.recipe(bench)
+            metadata = ModelMetadata(
+                task="pretraining",
+                objective=data.objective,
+                trained_on={"vocabulary": corpus.tokenizer.vocabulary.digest},
+                steps=0,
+                tokens=0,
+            )
+            save_pretrained(place, new_model(run, data, seed, corpus), corpus.tokenizer, metadata, trained=())
+        return Made(path=str(place))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given(Source):
+    """A model that exists.
+
+    Attributes:
+        model: a model folder, a run folder, a Google checkpoint, a hub id, or "starter".
+    """
+
+    needs_text: ClassVar[bool] = False
+    model: str
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`; the model is read, to see that it can be."""
+        load_any(self.model)
+        return Made(path=self.model)
+
+
+def require_same(bench: Bench, sources: Iterable[Source]) -> None:
+    """Checks that what earlier comparisons left in MODELS is of this text and budget, and notes which text it is.
+
+    Raises:
+        RunError: it is of others.
+    """
+    note, digest = bench.reading().folder / "digest.json", bench.reading().digest
+    if not note.is_file():
+        write_json(note, digest)
+    elif read_json(note) != digest:
+        raise RunError(
+            expected=f"models of this text in '{bench.models}'",
+            found="those of another text",
+            fix="name another folder with --models",
+        )
+    for source in sources:
+        if isinstance(source, Kept):
+            source.require_same(bench)
+
+
+def digest_of(made: Made) -> str:
+    """The digest of the weights or vectors, for the record of a cell; "" if their files are elsewhere."""
+    for name in ("vectors.safetensors", "model/model.safetensors", "model.safetensors"):
+        path = Path(made.path) / name
+        if path.is_file():
+            return digest_file(path)
+    return ""
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """A dictionary that has "processor_seconds" and "seconds" of the block after it."""
+    spent: dict[str, float] = {}
+    processor, wall = time.process_time(), time.monotonic()
+    yield spent
+    spent["processor_seconds"] = round(time.process_time() - processor, 3)
+    spent["seconds"] = round(time.monotonic() - wall, 3)

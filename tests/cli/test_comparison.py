@@ -1,0 +1,43 @@
+"""The command `compare`: what it prints, and that its help knows every system."""
+
+from bertsmith.comparison.systems import SYSTEMS
+from comparison.ladder_samples import write_labelled
+
+
+def test_the_table_comes_first_and_then_which_step_was_worth_it(run, tmp_path):
+    task, dev = write_labelled(tmp_path / "t.tsv", 40), write_labelled(tmp_path / "d.tsv", 30, seed=1)
+    out = tmp_path / "report"
+    options = ["--task", task, "--dev", dev, "--systems", "one-hot, tf-idf", "--labels", "10,all", "--out", out]
+    result = run("compare", *options, "--seeds", 2)
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "classification, scored on 30 dev examples; 2 seeds"
+    assert lines[1].startswith("labels  system   accuracy")
+    assert [line.split()[:2] for line in lines[2:6]] == [
+        ["10", "one-hot"], ["10", "tf-idf"], ["40", "one-hot"], ["40", "tf-idf"]
+    ]  # fmt: skip
+    assert lines[6].startswith("With 40 labels, ")
+    assert lines[7].startswith("With 10 labels, ")
+    assert lines[-1] == f"report: {out / 'report.html'}"
+    again = run("compare", *options)
+    assert (again.code, again.err.count("\n")) == (1, 1)
+    assert "--resume" in again.err
+    assert run("compare", "--task", task, "--dev", dev, "--out", out, "--resume").out == result.out
+
+
+def test_a_task_with_its_own_examples_needs_no_file(run, tmp_path):
+    result = run("compare", "--task", "spam", "--systems", "tf-idf", "--seeds", 1, "--out", tmp_path / "report")
+    assert result.code == 0, result.err
+    assert result.out.startswith("spam, scored on ")
+
+
+def test_the_help_names_every_system(run):
+    shown = " ".join(run("compare", "--help").out.split())
+    for name in SYSTEMS:
+        assert name in shown, f"{name} is missing from the help of --systems"
+
+
+def test_a_wrong_system_is_one_line(run, tmp_path):
+    result = run("compare", "--task", "spam", "--systems", "tfidf", "--out", tmp_path / "report")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "did you mean 'tf-idf'?" in result.err

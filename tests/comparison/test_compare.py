@@ -1,0 +1,290 @@
+"""A whole comparison: its cells, its report, what is kept, and what a resumed one does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bertsmith
+from bertsmith.comparison import fitting, sources, systems, word_vector_training
+from bertsmith.comparison.cells import Place, all_cells, lines_of
+from bertsmith.comparison.run import compare_systems
+from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.files import digest_file, read_json
+from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text
+from reports.page import Page
+
+CHEAP = ["one-hot", "tf-idf"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    shorten(monkeypatch)
+    return {
+        "task": write_labelled(tmp_path / "train.tsv", 48),
+        "dev": write_labelled(tmp_path / "dev.tsv", 40, seed=1),
+        "corpus": [write_text(tmp_path / "text.txt")],
+        "tokens": TOKENS,
+        "device": "cpu",
+        "max_length": 32,
+    }
+
+
+def cheap(files: dict[str, object]) -> dict[str, object]:
+    return {name: files[name] for name in ("task", "dev")}
+
+
+def test_every_rung_of_the_ladder_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_path):
+    found = bertsmith.compare_systems(**files, out=tmp_path / "out", systems=FEW, seeds=1, labels=[24])
+    rows = {row["system"]: row for row in found.report["rows"]}
+    assert list(rows) == FEW
+    assert found.report["failures"] == []
+    assert found.report["dev_examples"] == 40
+    for name, row in rows.items():
+        assert row["interval"][0] <= row["mean"] <= row["interval"][1]
+        assert row["fitting"] > 0
+        assert row["milliseconds"] > 0
+        assert row["parameters"] > 10
+        assert (row["p_value"] is None) == row["is_best"]
+        assert (row["making"] is None) == (name in ("one-hot", "tf-idf", "random"))
+    assert rows["bert"]["making"] == rows["bert-frozen"]["making"]
+    assert rows["tf-idf"]["mean"] > 0.9  # a word decides
+    assert found.report["verdicts"][0].startswith("With 24 labels, ")
+    for place in (Place(system=name, labels=24, seed=1) for name in FEW):
+        lines = lines_of(tmp_path / "out", place)
+        right = [line["gold"] == line["prediction"]["label"] for line in lines]
+        assert sum(right) / 40 == pytest.approx(rows[place.system]["mean"])
+
+
+def test_what_is_made_from_the_text_can_be_used_by_other_commands(files, tmp_path):
+    names = ["ppmi", "bert-frozen"]
+    compare_systems(**files, out=tmp_path / "out", systems=names, seeds=1, labels=[24])
+    models = tmp_path / "out" / "models"
+    assert bertsmith.load(models / "bert", device="cpu").fill(["the [MASK] was"], top=1)
+    assert (models / "ppmi" / "words.txt").is_file()
+    assert not list((models / "bert").glob("checkpoints/step-*"))
+
+
+def test_the_network_without_pretraining_has_the_shape_of_the_one_with_it(files, tmp_path, monkeypatch):
+    kept = {}
+    make = sources.Untrained.make
+
+    def seen(self, bench, seed, scratch):
+        made = make(self, bench, seed, scratch)
+        kept[seed] = (read_json(Path(made.path) / "config.json"), digest_file(Path(made.path) / "model.safetensors"))
+        return made
+
+    monkeypatch.setattr(sources.Untrained, "make", seen)
+    compare_systems(**files, out=tmp_path / "out", systems=["random", "bert-frozen"], seeds=2, labels=[12])
+    shapes = [*(shape for shape, _ in kept.values())]
+    shapes.append(read_json(tmp_path / "out" / "models" / "bert" / "model" / "config.json"))
+    for shape in shapes:
+        del shape["architectures"]  # says which heads are in the file
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert kept[1][1] != kept[2][1]
+
+
+def test_a_sample_of_few_labels_is_part_of_that_of_more_and_the_same_for_every_system(files, tmp_path):
+    found = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, 24, "all"])
+    assert [(row["labels"], row["system"]) for row in found.report["rows"]] == [
+        (labels, name) for labels in (12, 24, 48) for name in CHEAP
+    ]
+    digests = {}
+    for cell in all_cells(tmp_path / "out"):
+        digests.setdefault((cell.place.labels, cell.place.seed), set()).add(cell.provenance["train"])
+    assert all(len(one) == 1 for one in digests.values())
+    assert digests[12, 1] != digests[12, 2]
+    assert digests[48, 1] == digests[48, 2]
+
+
+def test_the_report_is_a_table_in_three_forms(files, tmp_path):
+    found = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, "all"])
+    header, rows = found.table()
+    assert header[:3] == ["labels", "system", "accuracy"]
+    assert [row[1] for row in rows] == [*CHEAP, *CHEAP]
+    assert "±" in rows[0][2]
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    page = Page(found.page.read_text(encoding="utf-8"))
+    for line in found.lines():
+        assert line in text
+    for cell in (cell for row in rows for cell in row):
+        assert cell in text
+        assert cell in page.text
+    assert found.report["verdicts"][0] in page.text
+    assert found.page.read_text(encoding="utf-8").count("<svg") == 2
+    assert read_json(tmp_path / "out" / "report.json") == json.loads(json.dumps(found.report))
+
+
+def test_a_comparison_that_was_killed_resumes_to_the_same_scores_and_repeats_nothing(files, tmp_path, monkeypatch):
+    names, stop = ["one-hot", "word2vec", "bert"], 4
+    options = {**files, "systems": names, "seeds": 2, "labels": [12]}
+    straight = compare_systems(**options, out=tmp_path / "straight")
+    whole, count = fitting._cell, 0
+
+    def killed(*arguments):
+        nonlocal count
+        count += 1
+        if count == stop:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    monkeypatch.setattr(fitting, "_cell", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compare_systems(**options, out=tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("cells/*/*.json")}
+    assert len(before) == stop - 1
+    resumed = compare_systems(files["task"], dev=files["dev"], max_length=32, device="cpu", out=tmp_path / "out",
+                              resume=True)  # fmt: skip
+    assert count == stop + len(names) * 2 - (stop - 1)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [row["values"] for row in resumed.report["rows"]] == [row["values"] for row in straight.report["rows"]]
+    for path in (tmp_path / "straight").glob("cells/*/*.jsonl"):
+        assert path.read_bytes() == (tmp_path / "out" / path.relative_to(tmp_path / "straight")).read_bytes()
+
+
+def test_a_fit_that_was_killed_resumes_its_training(files, tmp_path, monkeypatch):
+    options = {**files, "systems": ["random"], "seeds": 1, "labels": [24]}
+    straight = compare_systems(**options, out=tmp_path / "straight")
+    calls = []
+    finetune = systems.finetune
+
+    def killed(*arguments, **more):
+        calls.append(more["resume"])
+        result = finetune(*arguments, **more)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(systems, "finetune", killed)
+    with pytest.raises(KeyboardInterrupt):
+        compare_systems(**options, out=tmp_path / "out")
+    resumed = compare_systems(**options, out=tmp_path / "out", resume=True)
+    assert calls == [False, True]
+    assert resumed.report["rows"][0]["scores"] == straight.report["rows"][0]["scores"]
+    assert not list((tmp_path / "out" / "cells").glob("*/*/"))
+
+
+def test_systems_labels_and_seeds_can_be_added_to_a_finished_comparison(files, tmp_path):
+    out = tmp_path / "out"
+    compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1, labels=[12])
+    found = compare_systems(**cheap(files), out=out, systems=["tf-idf"], seeds=2, labels=[24], resume=True)
+    shapes = {(row["labels"], row["system"]): row["seeds"] for row in found.report["rows"]}
+    assert shapes == {(12, "one-hot"): [1], (24, "tf-idf"): [1, 2]}
+    every = compare_systems(**cheap(files), out=out, resume=True)
+    shapes = {(row["labels"], row["system"]): row["seeds"] for row in every.report["rows"]}
+    assert shapes == {(labels, name): [1, 2] for labels in (12, 24) for name in CHEAP}
+
+
+def test_a_system_that_fails_is_reported_with_its_reason_and_tried_again(files, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise InputError(expected="a column", found="none", fix="add one")
+
+    whole = systems.counting
+    monkeypatch.setattr(systems, "counting", broken)
+    options = {**files, "systems": ["one-hot", "ppmi"], "seeds": 2, "labels": [24]}
+    found = compare_systems(**options, out=tmp_path / "out")
+    assert [row["system"] for row in found.report["rows"]] == ["ppmi"]
+    assert {one["error"] for one in found.report["failures"]} == {"expected a column; found none; add one"}
+    assert "one-hot, 2 cells, failed: expected a column; found none; add one" in found.lines()
+    monkeypatch.setattr(systems, "counting", whole)
+    found = compare_systems(**options, out=tmp_path / "out", resume=True)
+    assert found.report["failures"] == []
+    assert [row["system"] for row in found.report["rows"]] == ["one-hot", "ppmi"]
+
+
+def test_if_no_system_can_be_fitted_the_first_reason_is_the_error(files, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise InputError(expected="a column", found="none", fix="add one")
+
+    monkeypatch.setattr(systems, "counting", broken)
+    with pytest.raises(ConfigError, match="found none: expected a column"):
+        compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=1)
+
+
+def test_models_are_shared_by_comparisons_of_the_same_text_and_time_only(files, tmp_path, monkeypatch):
+    options = {**files, "systems": ["ppmi", "bert-frozen"], "seeds": 1, "labels": [24], "models": tmp_path / "models"}
+    first = compare_systems(**options, out=tmp_path / "first")
+    monkeypatch.setattr(sources, "pretrain", None)
+    monkeypatch.setattr(word_vector_training, "train_word_vectors", None)
+    second = compare_systems(**options, out=tmp_path / "second")
+    assert [row["values"] for row in first.report["rows"]] == [row["values"] for row in second.report["rows"]]
+    assert not (tmp_path / "second" / "models").exists()
+    with pytest.raises(RunError, match="of this text and budget"):
+        compare_systems(**{**options, "tokens": 2 * TOKENS}, out=tmp_path / "third")
+    write_text(tmp_path / "text.txt", 160)
+    with pytest.raises(RunError, match="those of another text"):
+        compare_systems(**options, out=tmp_path / "fourth")
+
+
+def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
+    learned = bertsmith.learn_vocabulary(files["corpus"], 200)
+    bertsmith.build_corpus(files["corpus"], learned.tokenizer, tmp_path / "corpus")
+    options = {**files, "systems": ["word2vec", "bert-frozen"], "seeds": 1, "labels": [24]}
+    of_text = compare_systems(**options, out=tmp_path / "of-text")
+    options["corpus"] = [tmp_path / "corpus"]
+    of_corpus = compare_systems(**options, out=tmp_path / "of-corpus")
+    text = (tmp_path / "of-corpus" / "models" / "text" / "text.txt").read_text(encoding="utf-8")
+    assert sorted(filter(None, text.splitlines())) == sorted(filter(None, files["corpus"][0].read_text().splitlines()))
+    parameters = [{row["system"]: row["parameters"] for row in one.report["rows"]} for one in (of_text, of_corpus)]
+    assert parameters[0]["word2vec"] == parameters[1]["word2vec"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"systems": ["tfidf"]}, "found 'tfidf'; did you mean 'tf-idf'?"),
+        ({"systems": ["no/model"]}, None),
+        ({"systems": ["one-hot", "one-hot"]}, "'one-hot' twice"),
+        ({"systems": ["bert"]}, "expected text for bert to read; found none; name it with --corpus"),
+        ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
+        ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
+        ({"labels": [0]}, "numbers above 0"),
+        ({"minutes": 1.0}, "leave --minutes, --tokens and --size out"),
+        ({"seeds": -1}, "seeds of at least 1"),
+        ({"kind": "regresion"}, "did you mean 'regression'?"),
+        ({"task": "nowhere.tsv"}, "nowhere.tsv"),
+        ({"metric": "f2"}, "a metric of classification"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(files, tmp_path, changes, said):
+    options = {**cheap(files), "systems": CHEAP, "out": tmp_path / "out", "seeds": 1, **changes}
+    with pytest.raises(BertsmithError, match=said) as raised:
+        compare_systems(**options)
+    assert "\n" not in str(raised.value)
+    if said is not None:
+        assert not (tmp_path / "out").exists()
+
+
+def test_text_without_words_and_two_budgets_are_refused(files, tmp_path):
+    empty = tmp_path / "empty.txt"
+    for content in ("", "\n \n\n"):
+        empty.write_text(content)
+        with pytest.raises(InputError, match=r"empty\.txt"):
+            compare_systems(**{**files, "corpus": [empty]}, out=tmp_path / "out", systems=["bert-frozen"], seeds=1)
+    with pytest.raises(ConfigError, match="one of --minutes and --tokens"):
+        compare_systems(**files, minutes=1.0, out=tmp_path / "out", systems=["ppmi"])
+
+
+def test_the_folder_of_another_comparison_is_refused(files, tmp_path):
+    out = tmp_path / "out"
+    compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1)
+    with pytest.raises(RunError, match="--resume"):
+        compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1)
+    with pytest.raises(RunError, match=r"digest of train"):
+        compare_systems(files["dev"], dev=files["dev"], out=out, systems=["one-hot"], resume=True)
+    with pytest.raises(RunError, match="metric"):
+        compare_systems(**cheap(files), metric="macro_f1", out=out, systems=["one-hot"], resume=True)
+    with pytest.raises(RunError, match="a run in"):
+        compare_systems(**cheap(files), out=tmp_path / "none", systems=["one-hot"], resume=True)
+
+
+def test_a_time_that_is_too_short_says_the_least_for_each_system(files, tmp_path):
+    del files["tokens"]
+    options = {**files, "systems": ["one-hot", "ppmi", "word2vec", "bert"], "seeds": 1, "labels": [24]}
+    found = compare_systems(**options, minutes=1e-6, out=tmp_path / "out")
+    failed = {one["system"]: one["error"] for one in found.report["failures"]}
+    assert list(failed) == ["bert", "ppmi", "word2vec"]
+    for name, error in failed.items():
+        assert f"leave {name} out of --systems" in error
+        assert "minutes with --minutes" in error
+    assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["text"]

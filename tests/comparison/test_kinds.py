@@ -1,0 +1,71 @@
+"""Every system on every kind of task that it can do; a reason for the others."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from bertsmith.comparison.bench import Bench, Budget
+from bertsmith.comparison.cells import all_cells, lines_of
+from bertsmith.comparison.fitting import fit_all
+from bertsmith.comparison.results import rows_of
+from bertsmith.comparison.sources import Given
+from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
+from bertsmith.tasks.data import TaskData
+from bertsmith.word_vectors.training import train_word_vectors
+from comparison.ladder_samples import shorten, write_text
+from tasks.task_samples import SPECS, examples_of, write_base_model
+
+
+class GivenWords(Given):
+    """Word vectors that exist; only that they are there is checked."""
+
+    def make(self, bench, seed, scratch):
+        from bertsmith.comparison.sources import Made
+
+        return Made(path=self.model)
+
+
+def ladder(tmp_path: Path) -> dict:
+    base = Given(model=write_base_model(tmp_path / "base"))
+    text = write_text(tmp_path / "text.txt")
+    train_word_vectors([text], tmp_path / "words", method="ppmi", width=8, minimum_count=1)
+    return {
+        "one-hot": SYSTEMS["one-hot"],
+        "tf-idf": SYSTEMS["tf-idf"],
+        "words": MeanOfWords(about="words", source=GivenWords(model=str(tmp_path / "words"))),
+        "frozen": FrozenMean(about="frozen", source=base),
+        "fine-tuned": FineTuned(about="fine-tuned", source=base),
+    }
+
+
+def bench_of(kind: str, tmp_path: Path) -> Bench:
+    data = TaskData(train=examples_of(kind, 40), dev=examples_of(kind, 24, seed=1))
+    return Bench(
+        spec=SPECS[kind], data=data, text=None, budget=Budget(minutes=1.0), models=tmp_path / "models", device="cpu"
+    )
+
+
+@pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "windows", "tags", "choice", "answer"])
+def test_a_kind_of_task_is_done_by_those_that_can(kind, tmp_path, monkeypatch):
+    shorten(monkeypatch, epochs=1.0)
+    bench, systems = bench_of(kind, tmp_path), ladder(tmp_path)
+    fit_all(bench, tmp_path / "out", systems, [40], 1)
+    cells = list(all_cells(tmp_path / "out"))
+    able = [name for name, system in systems.items() if not system.why_not(bench.spec)]
+    assert able == (["fine-tuned"] if kind in ("tags", "choice", "answer") else list(systems))
+    assert {cell.place.system: cell.error for cell in cells} == dict.fromkeys(able, "")
+    rows = rows_of(cells, bench.spec, able, lambda place: lines_of(tmp_path / "out", place))
+    assert sorted(row.system for row in rows) == sorted(able)
+    for row in rows:
+        assert math.isfinite(row.mean)
+        assert row.is_best or row.p_value is not None
+    scores = {row.system: row.mean for row in rows}
+    if kind in ("single", "several labels", "number"):
+        assert min(scores["one-hot"], scores["tf-idf"]) > 0.8
+
+
+def test_what_cannot_do_a_task_says_why():
+    for name in ("one-hot", "tf-idf", "ppmi", "bert-frozen"):
+        assert "cannot do tagging" in SYSTEMS[name].why_not(SPECS["tags"])
+    assert SYSTEMS["bert"].why_not(SPECS["tags"]) == ""

@@ -1,0 +1,96 @@
+"""Which step was worth it: means, spreads, and the cheapest system that is level with the best."""
+
+import pytest
+
+from bertsmith.comparison.cells import Cell, Place, file_name
+from bertsmith.comparison.results import is_level, rows_of, verdicts
+from bertsmith.tasks.task import TaskSpec
+
+SPEC = TaskSpec(kind="classification", name="sentiment", labels=("no", "yes"))
+DEV = 200
+
+
+def cell(system: str, seed: int, right: int, seconds: float, making: float = 0.0, labels: int = 50) -> Cell:
+    return Cell(
+        place=Place(system=system, labels=labels, seed=seed),
+        scores={"accuracy": right / DEV},
+        intervals={"accuracy": [0.1, 0.9]},
+        costs={"fit_processor_seconds": seconds, "fit_seconds": seconds, "parameters": 7, "milliseconds": 1.0},
+        making={"processor_seconds": making, "seconds": making} if making else {},
+    )
+
+
+def rows(*cells: Cell):
+    right = {one.place: round(one.scores["accuracy"] * DEV) for one in cells}
+
+    def lines(place: Place):
+        names = ["no", "yes"]
+        answers = ["yes" if number < right[place] else "no" for number in range(DEV)]
+        return [
+            {"gold": "yes", "score": float(answer == "yes"),
+             "prediction": {"label": answer, "probabilities": dict.fromkeys(names, 0.5)}}
+            for answer in answers
+        ]  # fmt: skip
+
+    return rows_of(cells, SPEC, list(dict.fromkeys(one.place.system for one in cells)), lines)
+
+
+def test_a_row_has_mean_spread_and_the_test_against_the_best():
+    found = rows(cell("a", 1, 100, 1), cell("a", 2, 120, 3), cell("b", 1, 180, 5, making=60), cell("b", 2, 180, 5))
+    first, second = found
+    assert (first.mean, first.values, first.seeds) == (pytest.approx(0.55), (0.5, 0.6), [1, 2])
+    assert first.deviation == pytest.approx(0.0707, abs=1e-4)
+    assert (first.fitting, first.making, first.processor_seconds) == (2.0, None, 2.0)
+    assert (second.is_best, second.processor_seconds, second.p_value) == (True, 65.0, None)
+    assert first.difference == pytest.approx(-0.4)
+    assert first.p_value < 0.01
+    assert not is_level(first, second)
+
+
+def test_the_best_is_worth_it_if_no_cheaper_one_is_level():
+    (said,) = verdicts(rows(cell("a", 1, 100, 1), cell("b", 1, 110, 2), cell("c", 1, 180, 9)), "accuracy")
+    assert said == (
+        "With 50 labels, c was worth it (accuracy 0.9000, 9.0 s of processor time): it is better than every cheaper "
+        "system by more than the spread, the best of which is b (0.5500, 2.0 s)."
+    )
+
+
+def test_a_cheaper_system_is_worth_it_if_the_examples_cannot_separate_it_from_the_best():
+    (said,) = verdicts(rows(cell("a", 1, 178, 1), cell("b", 1, 110, 0.5), cell("c", 1, 180, 99)), "accuracy")
+    assert said == (
+        "With 50 labels, a was worth it (accuracy 0.8900, 1.0 s of processor time): the best, c (0.9000, 1 min 39 s), "
+        "is not better by more than the spread."
+    )
+
+
+def test_a_difference_within_the_spread_over_seeds_is_none():
+    wide = [cell("c", 1, 199, 99), cell("c", 2, 120, 99)]
+    (said,) = verdicts(rows(cell("a", 1, 140, 1), cell("a", 2, 140, 1), *wide), "accuracy")
+    assert said.startswith("With 50 labels, a was worth it")
+
+
+def test_the_cheapest_and_best_and_the_only_one_are_said_to_be_that():
+    (said,) = verdicts(rows(cell("a", 1, 180, 1), cell("b", 1, 100, 2)), "accuracy")
+    assert said.endswith("it is both the best and the cheapest.")
+    (said,) = verdicts(rows(cell("a", 1, 180, 1)), "accuracy")
+    assert said.endswith("it is the only system with a score.")
+
+
+def test_there_is_a_sentence_for_each_number_of_labels_most_first():
+    found = rows(cell("a", 1, 100, 1), cell("a", 1, 120, 1, labels=1000), cell("b", 1, 150, 4, labels=1000))
+    said = verdicts(found, "accuracy")
+    assert [one.split(",")[0] for one in said] == ["With 1", "With 50 labels"]
+    assert "With 1,000 labels, b was worth it" in said[0]
+
+
+def test_cells_that_failed_and_systems_without_cells_have_no_row():
+    failed = Cell(place=Place(system="b", labels=50, seed=1), error="expected x; found y; do z")
+    found = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda place: [])
+    assert [row.system for row in found] == ["a"]
+
+
+def test_names_that_differ_have_folders_that_differ():
+    names = ["bert", "runs/a", "runs-a", "runs/a/", "../x", "..", "a b"]
+    folders = [file_name(name) for name in names]
+    assert len(set(folders)) == len(names)
+    assert all("/" not in one and one.strip(".") for one in folders)

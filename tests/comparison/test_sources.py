@@ -1,0 +1,121 @@
+"""What is made from the text: the epochs of word vectors; what was stopped is finished as if it had not been."""
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.comparison import sources, word_vector_training
+from bertsmith.comparison.bench import Bench, Budget
+from bertsmith.comparison.corpus_text import CorpusText
+from bertsmith.comparison.sources import Pretraining
+from bertsmith.comparison.word_vector_training import WordVectorTraining
+from bertsmith.errors import ConfigError
+from bertsmith.tasks.data import TaskData
+from bertsmith.word_vectors.glove import GloVe
+from bertsmith.word_vectors.word2vec import Word2Vec
+from comparison.ladder_samples import TOKENS, write_text
+from tasks.task_samples import SPECS, examples_of
+
+WORD2VEC = WordVectorTraining(name="word2vec", method="skip-gram")
+GLOVE = WordVectorTraining(name="glove", method="glove")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    return write_text(tmp_path / "text.txt")
+
+
+def bench_of(text: Path, models: Path, **budget: float) -> Bench:
+    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 4, seed=1))
+    return Bench(
+        spec=SPECS["single"],
+        data=data,
+        text=CorpusText([text], models / "text"),
+        budget=Budget.of(budget.get("minutes"), budget.get("tokens"), "tiny"),
+        models=models,
+        device="cpu",
+    )
+
+
+def test_word_vectors_get_the_epochs_that_fit_into_the_time_or_the_tokens(text, tmp_path):
+    made = WORD2VEC.make(bench_of(text, tmp_path / "a", minutes=60.0), 1, tmp_path)
+    assert made.costs["epochs"] == 20  # the most
+    words = made.costs["tokens"]
+    assert words == sum(len(line.split()) for line in text.read_text().splitlines())
+    made = WORD2VEC.make(bench_of(text, tmp_path / "b", tokens=3 * words), 1, tmp_path)
+    assert made.costs["epochs"] == 3
+    made = WORD2VEC.make(bench_of(text, tmp_path / "c", tokens=words - 9), 1, tmp_path)
+    assert made.costs["epochs"] == 1
+    made = GLOVE.make(bench_of(text, tmp_path / "d", tokens=words), 1, tmp_path)
+    assert made.costs["epochs"] == 25
+    with pytest.raises(ConfigError, match=f"allow at least {words:,} with --tokens"):
+        WORD2VEC.make(bench_of(text, tmp_path / "e", tokens=words // 3), 1, tmp_path)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+@pytest.mark.parametrize(("source", "model"), [(WORD2VEC, Word2Vec), (GLOVE, GloVe)], ids=["word2vec", "glove"])
+def test_word_vectors_that_were_stopped_are_finished_as_if_they_had_not_been(
+    text, tmp_path, monkeypatch, source, model, stop
+):
+    source.make(bench_of(text, tmp_path / "straight", tokens=TOKENS), 1, tmp_path)
+    whole, calls = model.train_epoch, 0
+
+    def killed(self, *arguments):
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise KeyboardInterrupt
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(model, "train_epoch", killed)
+    with pytest.raises(KeyboardInterrupt):
+        source.make(bench_of(text, tmp_path / "models", tokens=TOKENS), 1, tmp_path)
+    source.make(bench_of(text, tmp_path / "models", tokens=TOKENS), 1, tmp_path)
+    both = [tmp_path / name / source.name / "vectors.safetensors" for name in ("straight", "models")]
+    assert both[0].read_bytes() == both[1].read_bytes()
+    assert [path.name for path in (tmp_path / "models").iterdir()] == [source.name]
+
+
+def test_a_pretraining_that_was_stopped_at_its_end_is_not_repeated(text, tmp_path, monkeypatch):
+    whole, resumed = sources.pretrain, []
+
+    def killed(*arguments, resume):
+        result = whole(*arguments, resume=resume)
+        resumed.append(resume)
+        if not resume:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(sources, "pretrain", killed)
+    bert = Pretraining(name="bert")
+    with pytest.raises(KeyboardInterrupt):
+        bert.make(bench_of(text, tmp_path / "models", tokens=TOKENS), 1, tmp_path)
+    weights = tmp_path / "models" / "bert" / "model" / "model.safetensors"
+    before = weights.read_bytes()
+    made = bert.make(bench_of(text, tmp_path / "models", tokens=TOKENS), 1, tmp_path)
+    assert resumed == [False, True]
+    assert weights.read_bytes() == before
+    assert made.costs["tokens"] >= TOKENS / 2
+
+
+def test_an_objective_of_its_own_makes_another_network(text, tmp_path):
+    bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
+    made = Pretraining(name="gpt", objective="left-to-right").make(bench, 1, tmp_path)
+    assert (Path(made.path) / "model" / "bertsmith.json").read_text().count('"left-to-right"') == 1
+
+
+def test_much_text_in_little_time_is_refused_before_all_of_it_is_read(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(word_vector_training, "_SAMPLE", 400)
+    read = []
+    whole = word_vector_training.train_word_vectors
+
+    def counted(texts, out, **more):
+        read.extend(path.stat().st_size for path in texts)
+        return whole(texts, out, minimum_count=1, **more)
+
+    monkeypatch.setattr(word_vector_training, "train_word_vectors", counted)
+    bench = bench_of(text, tmp_path / "models", minutes=1e-5)
+    with pytest.raises(ConfigError, match=r"a time long enough for word2vec.*allow more than .* minutes"):
+        WORD2VEC.make(bench, 1, tmp_path)
+    assert read == [400]
+    assert list((tmp_path / "models").iterdir()) == []
