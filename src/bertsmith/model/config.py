@@ -50,6 +50,9 @@ class EncoderConfig:
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
+    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
+    in_transformers: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
     # Layers, width, heads and feed-forward width of the named sizes.
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES

@@ -321,26 +321,26 @@ def _check_fit(
     """Refuses rows longer than the model reads, and a corpus with another vocabulary."""
     require(
         config.has_next_sentence or not data.pairs,
-        expected=f"an objective without pairs for a {config.display_name}, which has no next-sentence head",
+        expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
         found=data.objective,
         fix="use --objective mlm",
     )
     require(
         not config.is_causal or "is_causal" not in config.omitted,
-        expected=f"a bidirectional objective for a {config.display_name}, whose config.json cannot say left-to-right",
+        expected=f"a bidirectional objective for {config.display_name}, whose config.json cannot say left-to-right",
         found=data.objective,
         fix="use --objective mlm",
     )
     require(
         config.is_causal or not config.always_causal,
-        expected=f"an objective that reads from left to right for a {config.display_name}",
+        expected=f"an objective that reads from left to right for {config.display_name}",
         found=data.objective,
         fix=f"use --objective {'language-model' if config.is_recurrent else 'left-to-right'}",
     )
     objective = OBJECTIVES[data.objective]
     require(
         config.is_recurrent or not objective.carries_state,
-        expected=f"an objective that reads rows for a {config.display_name}, which has no state to carry",
+        expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
         found=data.objective,
         fix=f"use --objective {'left-to-right' if config.is_causal else 'mlm'}",
     )
