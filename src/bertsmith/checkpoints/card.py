@@ -21,6 +21,7 @@ from bertsmith.text.tokenizer import Tokenizer
 LIBRARIES = {  # by the hub's names
     "transformers": "It also loads in `transformers`.",
     "tf": "Google's BERT code for TensorFlow can read it too.",
+    "bertsmith": "No other library reads it.",
     "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
 }
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
@@ -120,8 +121,11 @@ def write_card(
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         metadata: the metadata of the model.
-        library: the library besides bertsmith that reads these files, one of `LIBRARIES`.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of an architecture which
+            `transformers` lacks is bertsmith itself.
     """
+    if library == "transformers" and not config.in_transformers:
+        library = "bertsmith"
     paragraphs = (
         _header(config, tensors, metadata, library),
         f"# {_title(config, tensors, metadata)}",
@@ -184,15 +188,17 @@ def _what(
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
-        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} "
-        f"attention heads; {count:,} parameters in total.",
+        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, "
+        + (f"{config.num_attention_heads} attention heads" if config.has_attention else "without attention")
+        + f"; {count:,} parameters in total.",
     ]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
         lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
     lines.append(f"- {_reads(config, metadata)}")
     if config.is_causal:
-        lines.append("- Direction: left to right; each token sees only itself and those before it.")
+        way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
+        lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
@@ -202,6 +208,8 @@ def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     settings = (metadata.spec or {}).get("settings") or {}
     longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
     reads = f"Reads up to {longest} tokens at once, special tokens included"
+    if longest == config.max_tokens and "max_position_embeddings" in config.omitted:
+        return "Reads texts of any length."
     policy = settings.get("long_text")
     if metadata.task in ("span", "tagging") or policy == "windows":
         return f"{reads}; longer texts in windows."

@@ -87,6 +87,8 @@ def export(
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
             lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
         else:
+            if to == "huggingface":
+                _require_transformers(load.load_any(source, rules=rules, allow_unknown=allow_unknown))
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
@@ -96,6 +98,20 @@ def export(
             _carry_sentence_files(folder.path, partial)
         lines += _carry_card(folder.path, partial, to)
     return folder.report, lines
+
+
+def _require_transformers(folder: ModelFolder) -> None:
+    """Refuses a model that no class of `transformers` could read.
+
+    Raises:
+        ConfigError: it is of such an architecture.
+    """
+    if not folder.config.in_transformers:
+        raise ConfigError(
+            expected="an architecture that `transformers` has",
+            found=folder.config.display_name,
+            fix="copy the folder; only bertsmith reads it",
+        )
 
 
 def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
@@ -131,6 +147,12 @@ def _write_onnx(
             expected="a model whose head bertsmith knows, for --to onnx",
             found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
             fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
+    if not folder.config.has_graph:
+        raise ConfigError(
+            expected="a Transformer encoder, for --to onnx",
+            found=f"a model of the architecture {folder.config.display_name}",
+            fix="serve it with bertsmith",
         )
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()

@@ -48,6 +48,11 @@ class EncoderConfig:
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
+    is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
+    has_attention: ClassVar[bool] = True
+    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
+    in_transformers: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
     # Layers, width, heads and feed-forward width of the named sizes.
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES
@@ -159,6 +164,21 @@ class EncoderConfig:
         """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position
 
+    @property
+    def reads_backward(self) -> bool:
+        """Whether rows are read from right to left."""
+        return False
+
+    @classmethod
+    def dropout_changes(cls, probability: float) -> dict[str, float | None]:
+        """The fields that set the dropout of the encoder to this rate."""
+        return dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), probability)
+
+    @classmethod
+    def direction_changes(cls, *, backward: bool) -> dict[str, str]:
+        """The fields that set the direction of reading; none if there is only one."""
+        return {}
+
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head; a span head of BERT has none."""
         if part == "span":
@@ -216,7 +236,12 @@ class EncoderConfig:
         }
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             key = cls.json_names.get(name, name)
-            require(name in taken, expected=f"{key} in the configuration", found="no such key", fix="add it")
+            require(
+                name in taken or name in cls.omitted,
+                expected=f"{key} in the configuration",
+                found="no such key",
+                fix="add it",
+            )
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

@@ -40,10 +40,12 @@ class PreTrainingOutput:
     Attributes:
         mlm_logits: [M, V].
         nsp_logits: [N, 2]; column 0: B follows A, column 1: B is random.
+        hidden: the last hidden states that both heads read, [T, D], or [R, D] if only some positions are read.
     """
 
     mlm_logits: Tensor | None
     nsp_logits: Tensor | None
+    hidden: Tensor
 
 
 class _OnEncoder(nn.Module):
@@ -102,7 +104,7 @@ class EncoderForPreTraining(_OnEncoder):
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
-        return PreTrainingOutput(mlm_logits, nsp_logits)
+        return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
 
 
 class OwnHead(nn.Module, abc.ABC):

@@ -98,7 +98,8 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
 def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
     """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
 
-    A norm is a layer norm of torch, or a parameter with "norm" in its name.
+    A norm is a layer norm of torch, or a parameter with "norm" in its name. A module with an attribute
+    `initial_deviation` has a standard deviation of its own.
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
@@ -111,13 +112,15 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
     for name, parameter in module.named_parameters():
         if names is not None and name not in names:
             continue
-        if name.endswith("bias"):
+        owner = module.get_submodule(name.rpartition(".")[0])
+        if name.endswith("bias") or name.rpartition(".")[2].startswith("bias"):
             parameter.zero_()
-        elif "norm" in name or isinstance(module.get_submodule(name.rpartition(".")[0]), nn.LayerNorm):
+        elif "norm" in name or isinstance(owner, nn.LayerNorm):
             parameter.fill_(1.0)
         else:
             source = generator(seed, f"initialize {plain(name)}")
             drawn = source.standard_normal(parameter.numel(), dtype=np.float32)
             while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
                 drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
-            parameter.copy_(torch.from_numpy(drawn).mul_(deviation).view_as(parameter))
+            scale = float(getattr(owner, "initial_deviation", deviation))
+            parameter.copy_(torch.from_numpy(drawn).mul_(scale).view_as(parameter))
