@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.load import locate
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.comparison.bench import Bench
 from bertsmith.corpus.shards import Corpus
@@ -225,9 +225,8 @@ class Given(Source):
     model: str
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
-        """See `Source.make`; the model is read, to see that it can be."""
-        load_any(self.model)
-        return Made(path=self.model)
+        """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""
+        return Made(path=str(locate(self.model)[0]))
 
 
 def require_same(bench: Bench, sources: Iterable[Source]) -> None:
