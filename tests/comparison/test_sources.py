@@ -10,6 +10,7 @@ from bertsmith.comparison.corpus_text import CorpusText
 from bertsmith.comparison.sources import Pretraining
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
+from bertsmith.files import read_json, write_json
 from bertsmith.tasks.data import TaskData
 from bertsmith.word_vectors.glove import GloVe
 from bertsmith.word_vectors.word2vec import Word2Vec
@@ -119,3 +120,18 @@ def test_much_text_in_little_time_is_refused_before_all_of_it_is_read(text, tmp_
         WORD2VEC.make(bench, 1, tmp_path)
     assert read == [400]
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_pretraining_makes_the_steps_that_fit_into_its_processor_time(text, tmp_path):
+    bert, bench = Pretraining(name="bert"), bench_of(text, tmp_path / "models", minutes=200.0)
+    planned = bert._planned(bench, bench.models / "bert")
+    assert planned["budget"]["steps"] > 100
+    assert 0 < planned["processor_seconds"] < 6000
+    assert [path.name for path in bench.models.iterdir()] == ["text"]
+    # A plan that an interrupted call left is followed.
+    plan = {"processor_seconds": 50.0, "budget": {"steps": 2, "evaluate_every": 1}}
+    write_json(bench.models / "bert.plan.json", plan)
+    made = bert.make(bench, 1, tmp_path)
+    assert read_json(Path(made.path) / "settings.json")["resolved"]["steps"] == 2
+    assert made.costs["processor_seconds"] > 50
+    assert sorted(path.name for path in bench.models.iterdir()) == ["bert", "text"]

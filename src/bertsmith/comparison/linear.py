@@ -74,12 +74,14 @@ class FittedLinear:
         predict: answers examples of the task.
         lines: as in predictions.jsonl.
         scores: by name.
+        is_collapsed: whether every dev example gets the same answer.
     """
 
     model: LinearModel
     predict: Callable[[Sequence[Example]], Sequence[Prediction]]
     lines: Sequence[Line]
     scores: dict[str, float]
+    is_collapsed: bool
 
 
 def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:
@@ -191,6 +193,7 @@ def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, se
         predict=predict,
         lines=[json.loads(json.dumps(line)) for line in example_lines(task, dev, predictions)],
         scores={name: float(value) for name, value in task.score(dev, predictions).items()},
+        is_collapsed=task.is_collapsed(predictions, dev),
     )
 
 

@@ -21,7 +21,8 @@ _NOTES = (
     "Against the best: the difference of the first seeds over the same dev examples, with the p-value of a paired "
     "permutation test.",
     "Processor time is summed over all threads: of pre-training or word vectors, which are made once, and of one fit "
-    "to the labels. The vocabulary and the token shards are made once for all and are not counted.",
+    "to the labels. The vocabulary and the token shards are made once for all and are not counted, nor is what a model "
+    "that was given has cost elsewhere.",
 )
 
 

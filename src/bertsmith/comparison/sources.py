@@ -3,6 +3,7 @@
 ::
 
     MODELS/NAME/              the run folder of a pre-training, or a folder of word vectors
+    MODELS/NAME.plan.json     while a network is pre-trained: the steps that fit into the time
     MODELS/NAME/made.json     what it was made from, and what that cost; the last file, so that what has it is complete
 
 What has been made is used again by a resumed comparison, and by others with the same folder, text and budget.
@@ -18,16 +19,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.load import locate
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.comparison.bench import Bench
+from bertsmith.comparison.bench import Bench, too_short
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, misfit, read_json, write_json
-from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe, size_for
 from bertsmith.pretraining.run import new_model, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.progress import tell, warn
+from bertsmith.progress import quiet, tell
+from bertsmith.runtime import choose
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -35,9 +37,9 @@ from bertsmith.training.settings import TrainSettings
 MADE_FILE = "made.json"
 SEED = 1  # of what is made once, for all seeds of the comparison
 EVALUATION_ROWS = 256
+_TRIAL_STEPS, _EVALUATIONS = 7, 5  # of a pre-training: steps that are timed, and evaluations during the run
 
 _MADE = {"record": {}, "processor_seconds": float, "seconds": float, "tokens?": int, "epochs?": int}
-_BUSY = 0.7  # a pre-training that got less of its processor time than this says so
 
 Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
 
@@ -137,27 +139,36 @@ class Pretraining(Kept):
     architecture: str | None = None
     objective: str | None = None
 
-    def recipe(self, bench: Bench) -> Recipe:
-        """The settings of the run."""
-        named = {"architecture": self.architecture, "objective": self.objective}
-        budget = {"minutes": bench.budget.minutes, "tokens": bench.budget.tokens}
-        given = {name: value for name, value in (named | budget).items() if value is not None}
-        return settings_from_recipe(
-            {
-                **given,
-                "size": bench.budget.size,
-                "evaluation_rows": EVALUATION_ROWS,
-                "device": bench.device,
-                "seed": SEED,
-            }
-        )
+    def recipe(self, bench: Bench, **budget: int) -> Recipe:
+        """The settings of the run.
+
+        Args:
+            budget: a budget in steps, and how often the network is evaluated; by default the budget of the comparison.
+        """
+        asked = bench.budget
+        own: dict[str, Any] = budget or {"minutes": asked.minutes, "tokens": asked.tokens}
+        named = {"architecture": self.architecture, "objective": self.objective, **own}
+        size = size_for(asked.minutes) if asked.size == AUTO_SIZE else asked.size
+        given = {name: value for name, value in named.items() if value is not None}
+        fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
+        return settings_from_recipe({**given, **fixed})
 
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
-        """See `Kept.make_in`."""
+        """See `Kept.make_in`.
+
+        On a CPU, steps are timed first, in processor time, which a busy machine does not change much; on a GPU, whose
+        time that is not, the run has its minutes.
+        """
+        plan = place.with_name(f"{place.name}.plan.json")
+        planned: dict[str, Any] = {"processor_seconds": 0.0, "budget": {}}
+        if bench.budget.minutes is not None and choose(bench.device).device == "cpu":
+            if not plan.is_file():
+                write_json(plan, self._planned(bench, place))
+            planned = read_json(plan)
         begun = (place / SETTINGS_FILE).is_file()
         processor, wall = time.process_time(), time.monotonic()
         try:
-            result = pretrain(bench.reading().corpus, place, *self.recipe(bench), resume=begun)
+            result = pretrain(bench.reading().corpus, place, *self.recipe(bench, **planned["budget"]), resume=begun)
         except BudgetError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise ConfigError(
@@ -171,17 +182,42 @@ class Pretraining(Kept):
             raise
         processor, wall = time.process_time() - processor, time.monotonic() - wall
         RunFolder.open(place).clear()
+        plan.unlink(missing_ok=True)
         # Of a resumed run, the processor time of the earlier part is not known: it is taken to be used as in this one.
         processor *= max(result.seconds / max(wall, 1e-9), 1.0) if begun else 1.0
-        if bench.budget.minutes is not None and processor < _BUSY * bench.budget.processor_seconds:
-            warn(
-                f"{self.name} got {processor:.0f} s of processor time in {bench.budget.words()}, of "
-                f"{bench.budget.processor_seconds:.0f} s that this machine has if nothing else runs on it"
-            )
         return {
-            "processor_seconds": round(processor, 3),
+            "processor_seconds": round(planned["processor_seconds"] + processor, 3),
             "seconds": round(result.seconds, 3),
             "tokens": result.tokens,
+        }
+
+    def _planned(self, bench: Bench, place: Path) -> dict[str, Any]:
+        """The budget in steps that fits into the processor time, and the processor seconds of finding it.
+
+        Raises:
+            ConfigError: not even a step fits.
+        """
+        trial, marks = place.with_name(f"{place.name}.trial"), list[float]()
+        shutil.rmtree(trial, ignore_errors=True)
+        corpus, start = bench.reading().corpus, time.process_time()
+        try:
+            with quiet():
+                recipe = self.recipe(bench, steps=_TRIAL_STEPS, evaluate_every=_TRIAL_STEPS - 1)
+                pretrain(corpus, trial, *recipe, on_evaluation=lambda *_: marks.append(time.process_time()))
+        finally:
+            shutil.rmtree(trial, ignore_errors=True)
+        end = time.process_time()
+        # Evaluated before the first step, before the last one, and after it.
+        first, second, third = marks
+        step = max(((second - first) - (third - second)) / (_TRIAL_STEPS - 2), 1e-4)
+        evaluation = max(third - second - step, 0.0)
+        around = (first - start) + (end - third) + _EVALUATIONS * evaluation
+        steps = int((bench.budget.processor_seconds - (end - start) - around) / step)
+        if steps < 1:
+            raise too_short(self.name, bench.budget, (end - start) + around + step, "a trial and a single step")
+        return {
+            "processor_seconds": round(end - start, 3),
+            "budget": {"steps": steps, "evaluate_every": -(-steps // _EVALUATIONS)},
         }
 
 
@@ -225,9 +261,8 @@ class Given(Source):
     model: str
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
-        """See `Source.make`; the model is read, to see that it can be."""
-        load_any(self.model)
-        return Made(path=self.model)
+        """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""
+        return Made(path=str(locate(self.model)[0]))
 
 
 def require_same(bench: Bench, sources: Iterable[Source]) -> None:

@@ -1,7 +1,7 @@
 """The systems of a comparison: what is fitted to the labels, on which vectors or network.
 
 A system is an entry of SYSTEMS. A network that `pretrain` trains by another architecture or objective is one more line
-there, with its name in one of the classes below; nothing asks for a system by its name.
+there; nothing asks for a system by its name.
 
 Letters: E examples, D width of a vector, K outputs.
 """
@@ -30,6 +30,7 @@ from bertsmith.settings import AUTO, split_settings, to_dict
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import SETTINGS_FILE
 
+ONE_ANSWER = "the same answer to every example"
 OF_WHOLE_TEXTS = ("classification", "regression")
 
 
@@ -114,6 +115,7 @@ class OnFeatures(System):
             answer=fitted.predict,
             parameters=features.parameters + model.weight.size + model.bias.size,
             settings={"penalty": model.penalty, "columns": int(model.weight.shape[1])},
+            note=ONE_ANSWER if fitted.is_collapsed else "",
         )
 
 
@@ -184,7 +186,7 @@ class FineTuned(System):
             answer=predictor.predict,
             parameters=sum(tensor.numel() for tensor in load_any(run / MODEL_FOLDER).tensors.values()),
             settings={**to_dict(settings), "learning_rate": one.learning_rate, "steps": one.steps},
-            note="the same answer to every example" if one.collapsed else "",
+            note=ONE_ANSWER if one.collapsed else "",
         )
 
 
