@@ -106,7 +106,9 @@ class Word2Vec:
         self.block = settings.block or safe_block(counts, self.keep, settings)
         shape = len(counts), settings.width
         start = generator(settings.seed, "word vectors").random(shape, dtype=np.float32)
-        self.tables = {"inputs": (start - np.float32(0.5)) / np.float32(settings.width)}
+        # Twice as far as in the original program, as in gensim 4: outputs start at 0, and what they learn first is in
+        # proportion to the inputs, which matters with little text. See benchmarks/README.md.
+        self.tables = {"inputs": (2 * start - 1) / np.float32(settings.width)}
         if self.noise is not None:
             self.tables["outputs"] = np.zeros(shape, dtype=np.float32)
         if self.paths is not None:
