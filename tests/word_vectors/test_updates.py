@@ -163,6 +163,7 @@ def test_frequent_words_stay_with_the_probability_of_the_original_program():
 def test_windows_have_even_radii_reach_over_gaps_and_end_with_the_sentence():
     ids = np.array([0, 1, 2, 0, 3, NO_WORD, 4, 5, NO_WORD], dtype=np.int32)
     keep = np.array([0.0, 1, 1, 1, 1, 1])
+
     def draw(seed):
         return reaches(ids, keep, 2, np.random.default_rng(seed))
 
