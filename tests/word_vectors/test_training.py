@@ -113,7 +113,8 @@ def test_related_words_are_nearer_than_unrelated_ones(tmp_path, changes, engine)
     if changes["method"] in ("skip-gram", "cbow"):  # every word is frequent here
         changes = {**changes, "subsample": 0.0, "epochs": 20, "learning_rate": 0.1}
     if changes["method"] != "ppmi":
-        changes = {**changes, "engine": engine}
+        is_block = engine == "numpy" and changes["method"] != "glove"
+        changes = {**changes, "engine": engine, **({"block": 16} if is_block else {})}
     found = train_word_vectors(
         [planted(tmp_path)], tmp_path / "v", form="lines", width=12, window=4, minimum_count=1, **changes
     )

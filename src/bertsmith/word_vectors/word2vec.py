@@ -195,9 +195,9 @@ class Word2Vec:
         return self.settings.learning_rate * LOWEST_RATE
 
     def update(self, block: Block, learning_rate: float, noise: RandomWords) -> list[Gradient]:
-        """Learns from one block, in place; returns a gradient per kind of output, and per example if a block is a word.
+        """Learns from one block, in place; returns the gradients of each kind of output.
 
-        The gradients of the examples of a block are computed from the same vectors, except in a block of one word.
+        The gradients of the examples of a block are computed from the same vectors, except with `block` 1.
         """
         if self.settings.method == SKIP_GRAM:
             places, columns = np.nonzero(block.contexts != NO_WORD)
@@ -206,7 +206,7 @@ class Word2Vec:
         else:
             has_context = (block.contexts != NO_WORD).any(axis=1)
             sources, centres = block.contexts[has_context], block.centres[has_context]  # [P, C]
-        size = max(len(centres) if self.block > 1 else 1, 1)
+        size = 1 if self.settings.block == 1 else max(len(centres), 1)
         return [
             gradient
             for start in range(0, len(centres), size)
