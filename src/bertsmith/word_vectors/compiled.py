@@ -1,5 +1,8 @@
 """The updates of Word2Vec and GloVe one example after the other, as in the original programs, for Numba to compile.
 
+One thing differs: the gradients of an example are computed before its outputs learn, which matters only for a noise
+word that is drawn twice for it.
+
 The functions are plain Python on arrays: `compiled` returns them as machine code, and tests also run them as they are.
 A function takes all of its arrays as arguments, writes into the tables, and holds no lock, so that threads may share
 them. Sums are vectorized, which changes the order of additions and nothing else; NaN is kept.
@@ -90,33 +93,31 @@ def train_words(
     size, longest = np.uint64(len(limits)), path_nodes.shape[1]
     width = inputs.shape[1]
     hidden, gradient = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
+    targets = np.empty(longest + negatives + 1, dtype=np.int32)
+    labels = np.empty(longest + negatives + 1, dtype=np.float32)
+    scores = np.empty(longest + negatives + 1, dtype=np.float32)
+    times = np.empty(longest + negatives + 1, dtype=np.float32)
     loss, count = 0.0, 0
     for place in range(len(centres)):
         centre = centres[place]
         rate = np.float32(max(first_rate + (last_rate - first_rate) * (place / len(centres)), lowest_rate))
+        in_path = 0
+        while in_path < longest and path_nodes[centre, in_path] >= 0:
+            targets[in_path] = path_nodes[centre, in_path]
+            labels[in_path] = _ONE - np.float32(path_turns[centre, in_path])
+            times[in_path] = _ONE
+            in_path += 1
         first, end = place - left[place], place + right[place]
         while first <= end:
             last = end if joins_contexts else first
             if first == last == place:  # a word does not predict itself
                 first += 1
                 continue
-            hidden[:] = _ZERO
-            gradient[:] = _ZERO
-            share = np.float32(1.0 / (last - first + (0 if first <= place <= last else 1)))
-            for around in range(first, last + 1):
-                if around != place:
-                    row = inputs[centres[around]]
-                    for column in range(width):
-                        hidden[column] += share * row[column]
-            for slot in range(longest + negatives + 1 if negatives else longest):
-                if slot < longest:
-                    target = path_nodes[centre, slot]
-                    if target < 0:
-                        continue
-                    table, label = nodes, np.float32(1 - path_turns[centre, slot])
-                elif slot == longest:
-                    table, target, label = outputs, centre, _ONE
-                else:
+            used = in_path
+            if negatives:
+                targets[used], labels[used], times[used] = centre, _ONE, _ONE
+                used += 1
+                for _ in range(negatives):
                     state += GOLDEN
                     word = (state ^ (state >> _30)) * FIRST_FACTOR
                     word = (word ^ (word >> _27)) * SECOND_FACTOR
@@ -126,26 +127,47 @@ def train_words(
                         target = others[target]
                     if target == centre:
                         continue
-                    table, label = outputs, _ZERO
-                vector = table[target]
+                    same = in_path + 1
+                    while same < used and targets[same] != target:
+                        same += 1
+                    if same < used:
+                        times[same] += _ONE
+                    else:
+                        targets[used], labels[used], times[used] = target, _ZERO, _ONE
+                        used += 1
+            share = np.float32(1.0 / (last - first + (0 if first <= place <= last else 1)))
+            for column in range(width):
+                hidden[column] = _ZERO
+                gradient[column] = _ZERO
+            for around in range(first, last + 1):
+                if around != place:
+                    row = inputs[centres[around]]
+                    for column in range(width):
+                        hidden[column] += share * row[column]
+            # All scores first: the processor then waits for the rows of all outputs at once.
+            for slot in range(used):
+                vector = nodes[targets[slot]] if slot < in_path else outputs[targets[slot]]
                 score = _ZERO
                 for column in range(width):
                     score += vector[column] * hidden[column]
-                count += 1
+                scores[slot] = score
+            for slot in range(used):
+                score, label = scores[slot], labels[slot]
+                count += int(times[slot])
                 wrong = -score if label > _ZERO else score
-                is_inside = -_LIMIT < score < _LIMIT
-                if is_inside:
+                if -_LIMIT < score < _LIMIT:
                     point = (wrong + _LIMIT) * _PER_SCORE
                     step = int(point)
                     below = softplus[step]
-                    loss += below + (softplus[step + 1] - below) * (point - np.float32(step))
+                    loss += times[slot] * (below + (softplus[step + 1] - below) * (point - np.float32(step)))
                     likely = sigmoid[min(int((score + _LIMIT) * _PER_SCORE), _LAST)]
                 else:
-                    loss += max(wrong, _ZERO) + np.log1p(np.exp(-abs(wrong)))
-                    if slot < longest:
+                    loss += times[slot] * (max(wrong, _ZERO) + np.log1p(np.exp(-abs(wrong))))
+                    if slot < in_path:
                         continue
                     likely = _ONE if score > _ZERO else _ZERO
-                by = (label - likely) * rate
+                by = (label - likely) * rate * times[slot]
+                vector = nodes[targets[slot]] if slot < in_path else outputs[targets[slot]]
                 for column in range(width):
                     before = vector[column]
                     gradient[column] += by * before
