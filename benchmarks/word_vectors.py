@@ -4,6 +4,7 @@ gensim is no dependency of the project; install it where this runs (`pip install
 sentences and settings, take turns, and train skip-gram or CBOW with noise words or the Huffman tree. Words per second
 are those of the vocabulary, before frequent ones are thinned out, per processor second of all threads of a side. Ours
 reads the numbers of the words, which `vectors train` writes to disk once; gensim looks the words up in each epoch.
+Compiling, a few seconds on the first use of a machine, is not counted.
 
 Each round has a seed of its own, so that quality has a spread too. It is measured in three ways: the fraction of halves
 of frequent words whose nearest word is their other half (half of the occurrences of `w`, by chance, are written `w_`);
@@ -106,7 +107,13 @@ def peer_of(settings: WordVectorSettings, sentences: list[list[str]]) -> Any:
 
 
 def run_case(
-    settings: WordVectorSettings, sentences: list[list[str]], chosen: list[str], rounds: int, questions: Path | None
+    settings: WordVectorSettings,
+    sentences: list[list[str]],
+    chosen: list[str],
+    rounds: int,
+    *,
+    questions: Path | None,
+    start: float,
 ) -> dict[str, Any]:
     """The rounds of one case."""
     blank = peer_of(settings, sentences)
@@ -120,10 +127,15 @@ def run_case(
         numbers = [[*(index[word] for word in sentence if word in index), -1] for sentence in sentences]
         np.concatenate([row for row in numbers if len(row) > 1]).astype("<i4").tofile(stream)
         del numbers
+        few = Path(folder) / "few.i32"  # compiles, or loads what was compiled before
+        np.fromfile(stream, dtype="<i4", count=1000).tofile(few)
+        with Progress("warming up") as progress:
+            Word2Vec(counts, settings).train_epoch(WordStream(few), 0, progress)
 
         def own() -> None:
             seed = len(made["ours"]) + 1
             model = Word2Vec(counts, dataclasses.replace(settings, seed=seed))
+            model.tables["inputs"] *= np.float32(start)
             with Progress("training") as progress:
                 for epoch in range(settings.epochs or 0):
                     model.train_epoch(WordStream(stream), epoch, progress)
@@ -134,6 +146,7 @@ def run_case(
             model.seed = len(made["gensim"]) + 1
             model.random = np.random.RandomState(model.seed)
             model.init_weights()
+            model.wv.vectors *= np.float32(start)
             model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)
             made["gensim"].append(model.wv.vectors)
 
@@ -166,6 +179,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--engine", choices=("compiled", "numpy"), default="compiled")
     parser.add_argument("--questions", type=Path)
+    parser.add_argument("--start", type=float, default=1.0, help="multiply the vectors that training starts from")
     parser.add_argument("--name", default="", help="a word for the name of the result")
     options = parser.parse_args()
 
@@ -175,9 +189,12 @@ def main() -> None:
     with quiet():
         for name in options.cases:
             settings = WordVectorSettings(epochs=options.epochs, engine=options.engine, **CASES[name]).resolved()
-            result[name] = run_case(settings, sentences, chosen, options.rounds, options.questions)
+            result[name] = run_case(
+                settings, sentences, chosen, options.rounds, questions=options.questions, start=options.start
+            )
             print(name, result[name], flush=True)
-    about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs}
+    about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs,
+             "start": options.start}  # fmt: skip
     label = f"{machine_label(about['machine'])}_gensim-{about['gensim']}"
     write_result("_".join(filter(None, ("word_vectors", options.name, label))), {**about, "cases": result})
 
