@@ -77,7 +77,7 @@ def test_examples_are_learned_in_order_as_in_the_obvious_loop(kind, method, outp
     before = model.tables["inputs"].copy()
     loss, count = kind(train_words)(
         model.tables["inputs"], model.tables.get("outputs", unused), model.tables.get("nodes", unused), *found,
-        first, last, lowest, method == "cbow", model.negatives, limits, others, RandomWords(11).state, *paths,
+        first, last, lowest, method == "cbow", model.negatives, limits, others, RandomWords(11).key, *paths,
         SIGMOID, SOFTPLUS,
     )  # fmt: skip
     assert count == wanted_count

@@ -19,6 +19,7 @@ from bertsmith.randomness import GOLDEN, Words, mix
 
 NOISE_POWER = 0.75  # of the counts of noise words
 NO_WORD = -1
+_MADE_AT_ONCE = 2**14  # random words, which takes less time than a few of them often
 
 Ids = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
@@ -97,18 +98,22 @@ class RandomWords:
         key: see `derive`.
 
     Attributes:
-        state: the key, plus `GOLDEN` for each word that was taken.
+        key: word number n, from 1, is `mix(key + n * GOLDEN)`.
     """
 
     def __init__(self, key: int) -> None:
-        self.state = np.uint64(key)
+        self.key = np.uint64(key)
+        self._made = 0
+        self._ready = np.empty(0, dtype=np.uint64)
 
     def take(self, count: int) -> Words:
         """The next words, uint64 [count]."""
-        states = self.state + np.arange(1, count + 1, dtype=np.uint64) * GOLDEN
-        if count:
-            self.state = states[-1]
-        return mix(states)
+        if count > len(self._ready):
+            end = self._made + max(count, _MADE_AT_ONCE)
+            new = mix(self.key + np.arange(self._made + 1, end + 1, dtype=np.uint64) * GOLDEN)
+            self._ready, self._made = np.concatenate([self._ready, new]), end
+        taken, self._ready = self._ready[:count], self._ready[count:]
+        return taken
 
 
 class NoiseWords:

@@ -177,7 +177,7 @@ class Word2Vec:
         loss, outputs = compiled(train_words)(
             tables["inputs"], tables.get("outputs", unused), tables.get("nodes", unused), *found,
             chunk.first_rate, chunk.last_rate, self._lowest_rate, self.settings.method == CBOW,
-            self.negatives, limits, others, noise.state, *paths, SIGMOID, SOFTPLUS,
+            self.negatives, limits, others, noise.key, *paths, SIGMOID, SOFTPLUS,
         )  # fmt: skip
         return Learned(chunk.words, loss, outputs)
 
