@@ -1,6 +1,7 @@
 """Sums by key in bounded memory against a dictionary, and counts of neighbors with a tiny limit against a large one."""
 
 import collections
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -33,6 +34,24 @@ def test_sums_are_those_of_a_dictionary_with_every_limit_of_memory(tmp_path, mon
         assert max(len(keys) for keys, _ in blocks) <= 64, "what is read at once is bounded too"
     counts.remove()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("memory", [2e6, 8e6])
+def test_the_limit_of_memory_is_kept(tmp_path, memory):
+    rng = np.random.default_rng(4)
+    parts = [rng.integers(0, 10**12, size=100_000) for _ in range(8)]
+    counts = PairCounts(tmp_path, memory)
+    tracemalloc.start()
+    try:
+        for part in parts:
+            counts.add(part, 1)
+        found = sum(len(keys) for keys, _ in counts.blocks())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert counts.spilled > 0
+    assert found == len(np.unique(np.concatenate(parts)))
+    assert peak < memory
 
 
 def test_nothing_added_is_nothing_counted(tmp_path):

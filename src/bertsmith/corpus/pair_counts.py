@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 _ENTRY = 16  # bytes of a key and its sum
-_COPIES = 6  # of what is held, while it is sorted and summed
+_COPIES = 8  # of what is held, while it is sorted and summed
 _MOST_RUNS = 64  # that are merged at once
 _FEWEST = 64  # entries that are held, however small the limit is
 
