@@ -21,16 +21,22 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")
 
 
-def interleave(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every side in each round; the sides take turns, and rotate in who starts."""
+def interleave(
+    sides: dict[str, Callable[[], Any]], rounds: int, *, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Seconds of every side in each round; the sides take turns, and rotate in who starts.
+
+    Args:
+        clock: `time.process_time` counts processor seconds, of all threads.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
             gc.collect()
-            start = time.perf_counter()
+            start = clock()
             result = sides[name]()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
             del result
         print("  round", number + 1, {name: round(times[-1], 3) for name, times in seconds.items()}, flush=True)
     return seconds

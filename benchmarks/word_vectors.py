@@ -1,36 +1,50 @@
-"""Word vectors against gensim 4: words per second on one thread, and whether related words are found.
+"""Word vectors against gensim 4: words per second on one thread, and what the vectors know.
 
 gensim is no dependency of the project; install it where this runs (`pip install gensim`). Both sides get the same
-sentences and settings, take turns, and train skip-gram or CBOW with noise words, and skip-gram with the Huffman tree.
-Words per second are those of the vocabulary, before frequent ones are thinned out. Quality is the fraction of halves of
-frequent words whose nearest word is their other half: half of the occurrences of `w`, by chance, are written `w_`.
+sentences and settings, take turns, and train skip-gram or CBOW with noise words or the Huffman tree. Words per second
+are those of the vocabulary, before frequent ones are thinned out, per processor second of all threads of a side. Ours
+reads the numbers of the words, which `vectors train` writes to disk once; gensim looks the words up in each epoch.
+Compiling, a few seconds on the first use of a machine, is not counted.
 
-Usage: OMP_NUM_THREADS=1 python benchmarks/word_vectors.py FILE ... [--megabytes 1] [--rounds 3]
+Each round has a seed of its own, so that quality has a spread too. It is measured in three ways: the fraction of halves
+of frequent words whose nearest word is their other half (half of the occurrences of `w`, by chance, are written `w_`);
+with `--questions`, the rank correlation with judged word pairs and the accuracy on analogies.
+
+Usage: OMP_NUM_THREADS=1 python benchmarks/word_vectors.py FILE ... [--megabytes 1] [--rounds 5] [--questions DIR]
+    DIR has questions-words.txt (the analogies of Word2Vec), and judged pairs in word-sim/*.txt.
 """
 
 import argparse
+import copy
+import dataclasses
 import importlib.metadata
 import logging
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 
 from bertsmith.corpus.readers import read_documents
-from bertsmith.metrics.vectors import unit
-from bertsmith.progress import quiet
+from bertsmith.errors import InputError
+from bertsmith.progress import Progress, quiet
 from bertsmith.text.normalize import TextRules, basic_tokens
+from bertsmith.word_vectors.answers import score_analogies, score_similarities
 from bertsmith.word_vectors.settings import WordVectorSettings
 from bertsmith.word_vectors.word2vec import Word2Vec
 from bertsmith.word_vectors.word_stream import WordStream
+from bertsmith.word_vectors.word_vectors import WordVectors
 
 SPLIT = 200  # frequent words, after the first ones, whose occurrences are split in halves
 SKIPPED = 50
+FEWEST_PAIRS = 40  # of a file of judged pairs, that both words of are known
 CASES = {
     "skip-gram": {"method": "skip-gram"},
     "cbow": {"method": "cbow"},
     "skip-gram hierarchical": {"method": "skip-gram", "hierarchical": True},
+    "cbow hierarchical": {"method": "cbow", "hierarchical": True},
 }
 
 
@@ -55,15 +69,104 @@ def sentences_of(files: list[Path], characters: int) -> tuple[list[list[str]], l
     return [[halves[w] if w in halves and coin.random() < 0.5 else w for w in s] for s in found], chosen
 
 
-def quality(words: list[str], vectors: np.ndarray, chosen: list[str]) -> float:
-    """The fraction of split words whose nearest word is their other half."""
-    index, units = {word: row for row, word in enumerate(words)}, unit(np.asarray(vectors))
+def quality(vectors: WordVectors, chosen: list[str], questions: Path | None) -> dict[str, float]:
+    """What the vectors know, by test."""
     right = 0
     for word in chosen:
-        cosines = units @ units[index[word]]
-        cosines[index[word]] = -1
-        right += words[int(cosines.argmax())] == f"{word}_"
-    return right / len(chosen)
+        row = vectors.rows([word])[0]
+        cosines = vectors.units @ vectors.units[row]
+        cosines[row] = -1
+        right += vectors.words[int(cosines.argmax())] == f"{word}_"
+    found = {"other half": right / len(chosen)}
+    if questions is not None:
+        total = score_analogies(vectors, questions / "questions-words.txt")[-1]
+        found["analogies"] = total.accuracy
+        for path in sorted((questions / "word-sim").glob("*.txt")):
+            try:
+                score = score_similarities(vectors, path)
+            except InputError:
+                continue
+            if score.pairs >= FEWEST_PAIRS:
+                found[path.stem.removeprefix("EN-")] = score.spearman
+        names = [name for name in found if name not in ("other half", "analogies")]
+        found["mean of judged pairs"] = float(np.mean([found[name] for name in names]))
+    return found
+
+
+def peer_of(settings: WordVectorSettings, sentences: list[list[str]]) -> Any:
+    """A model of gensim with its vocabulary."""
+    from gensim.models import Word2Vec as Peer
+
+    model = Peer(
+        vector_size=settings.width, window=settings.window, min_count=5, sg=int(settings.method == "skip-gram"),
+        hs=int(settings.hierarchical), negative=settings.negatives, sample=settings.subsample, workers=1,
+        alpha=settings.learning_rate, min_alpha=settings.learning_rate * 1e-4, epochs=settings.epochs,
+    )  # fmt: skip
+    model.build_vocab(sentences)
+    return model
+
+
+def run_case(
+    settings: WordVectorSettings,
+    sentences: list[list[str]],
+    chosen: list[str],
+    rounds: int,
+    *,
+    questions: Path | None,
+    start: float,
+) -> dict[str, Any]:
+    """The rounds of one case."""
+    blank = peer_of(settings, sentences)
+    words = blank.wv.index_to_key
+    index = {word: row for row, word in enumerate(words)}
+    counts = np.array([blank.wv.get_vecattr(word, "count") for word in words], dtype=np.int64)
+    made: dict[str, list[Any]] = {"ours": [], "gensim": []}
+
+    with tempfile.TemporaryDirectory() as folder:
+        stream = Path(folder) / "stream.i32"
+        numbers = [[*(index[word] for word in sentence if word in index), -1] for sentence in sentences]
+        np.concatenate([row for row in numbers if len(row) > 1]).astype("<i4").tofile(stream)
+        del numbers
+        few = Path(folder) / "few.i32"  # compiles, or loads what was compiled before
+        np.fromfile(stream, dtype="<i4", count=1000).tofile(few)
+        with Progress("warming up") as progress:
+            Word2Vec(counts, settings).train_epoch(WordStream(few), 0, progress)
+
+        def own() -> None:
+            seed = len(made["ours"]) + 1
+            model = Word2Vec(counts, dataclasses.replace(settings, seed=seed))
+            model.tables["inputs"] *= np.float32(start)
+            with Progress("training") as progress:
+                for epoch in range(settings.epochs or 0):
+                    model.train_epoch(WordStream(stream), epoch, progress)
+            made["ours"].append(model.vectors)
+
+        def peer() -> None:
+            model = copy.deepcopy(blank)
+            model.seed = len(made["gensim"]) + 1
+            model.random = np.random.RandomState(model.seed)
+            model.init_weights()
+            model.wv.vectors *= np.float32(start)
+            model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)
+            made["gensim"].append(model.wv.vectors)
+
+        seconds = interleave({"ours": own, "gensim": peer}, rounds, clock=time.process_time)
+    total = int(counts.sum()) * (settings.epochs or 0)
+    known = {
+        side: [quality(WordVectors(words=words, vectors=table), chosen, questions) for table in tables]
+        for side, tables in made.items()
+    }
+    return {
+        "words": int(counts.sum()),
+        "vocabulary": len(words),
+        "engine": settings.engine,
+        "words_per_processor_second": {side: spread([total / one for one in times]) for side, times in seconds.items()},
+        "speed_against_gensim": ratio_summary(seconds["ours"], seconds["gensim"]),
+        "quality": {
+            name: {side: spread([one[name] for one in found]) for side, found in known.items()}
+            for name in known["ours"][0]
+        },
+    }
 
 
 def main() -> None:
@@ -71,65 +174,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--megabytes", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--engine", choices=("compiled", "numpy"), default="compiled")
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--start", type=float, default=1.0, help="multiply the vectors that training starts from")
+    parser.add_argument("--name", default="", help="a word for the name of the result")
     options = parser.parse_args()
-    from gensim.models import Word2Vec as Peer
 
     logging.disable(logging.WARNING)
     sentences, chosen = sentences_of(options.files, int(options.megabytes * 1e6))
     result = {}
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        for name, changes in CASES.items():
-            settings = WordVectorSettings(epochs=options.epochs, **changes).resolved()
-            peers: list[Peer] = []
-            ours: list[Word2Vec] = []
-            first = Peer(
-                vector_size=settings.width, window=settings.window, min_count=5, sg=int(settings.method == "skip-gram"),
-                hs=int(settings.hierarchical), negative=settings.negatives, sample=settings.subsample, workers=1,
-                alpha=settings.learning_rate, min_alpha=settings.learning_rate * 1e-4, epochs=options.epochs, seed=1,
-            )  # fmt: skip
-            first.build_vocab(sentences)
-            words = first.wv.index_to_key
-            index = {word: row for row, word in enumerate(words)}
-            counts = np.array([first.wv.get_vecattr(word, "count") for word in words], dtype=np.int64)
-            stream = Path(folder) / "stream.i32"
-            numbers = [[*(index[word] for word in sentence if word in index), -1] for sentence in sentences]
-            np.concatenate([row for row in numbers if len(row) > 1]).astype("<i4").tofile(stream)
-
-            def peer(made: list[Peer] = peers, blank: Peer = first) -> None:
-                import copy
-
-                model = copy.deepcopy(blank)
-                model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
-                made.append(model)
-
-            def own(made: list[Word2Vec] = ours, counts=counts, settings=settings, stream=stream) -> None:
-                from bertsmith.progress import Progress
-
-                model = Word2Vec(counts, settings)
-                with Progress("training") as progress:
-                    for epoch in range(options.epochs):
-                        model.train_epoch(WordStream(stream), epoch, progress)
-                made.append(model)
-
-            seconds = interleave({"ours": own, "gensim": peer}, options.rounds)
-            total = int(counts.sum()) * options.epochs
-            result[name] = {
-                "words": int(counts.sum()),
-                "vocabulary": len(words),
-                "block": ours[0].block,
-                "words_per_second": {side: spread([total / one for one in times]) for side, times in seconds.items()},
-                "speed_against_gensim": ratio_summary(seconds["ours"], seconds["gensim"]),
-                "other_half_found": {
-                    "ours": quality(words, ours[0].vectors, chosen),
-                    "gensim": quality(words, peers[0].wv.vectors, chosen),
-                },
-            }
-            print(name, result[name])
-    about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs}
-    name = f"word_vectors_{machine_label(about['machine'])}_gensim-{about['gensim']}"
-    write_result(name, {**about, "cases": result})
+    with quiet():
+        for name in options.cases:
+            settings = WordVectorSettings(epochs=options.epochs, engine=options.engine, **CASES[name]).resolved()
+            result[name] = run_case(
+                settings, sentences, chosen, options.rounds, questions=options.questions, start=options.start
+            )
+            print(name, result[name], flush=True)
+    about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs,
+             "start": options.start}  # fmt: skip
+    label = f"{machine_label(about['machine'])}_gensim-{about['gensim']}"
+    write_result("_".join(filter(None, ("word_vectors", options.name, label))), {**about, "cases": result})
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ TABLES = {"tasks/kinds.py", "model/our_names.py"}  # as short as what they list
 DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets", "word_vectors")
 # Optional packages, which may not be installed: imported inside the functions that use them.
-OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch"}
+OPTIONAL = {
+    "numba", "optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch",
+}  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",

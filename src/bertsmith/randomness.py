@@ -15,8 +15,8 @@ Words = npt.NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """The increment of splitmix64: its output number `n`, counted from 1, is `mix(state + n * GOLDEN)`."""
 
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+FIRST_FACTOR, SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+"""The factors of `mix`."""
 
 
 def derive(seed: int, purpose: str, *index: int) -> int:
@@ -42,8 +42,8 @@ def mix(words: Words) -> Words:
     >>> [hex(int(word)) for word in mix(GOLDEN * np.arange(1, 3, dtype=np.uint64))]
     ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    words = (words ^ (words >> np.uint64(30))) * FIRST_FACTOR
+    words = (words ^ (words >> np.uint64(27))) * SECOND_FACTOR
     return words ^ (words >> np.uint64(31))
 
 

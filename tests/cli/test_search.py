@@ -266,13 +266,35 @@ def test_the_nearest_contexts_of_each_sentence_are_found_in_a_text(run, model: P
     assert len(lines) == 10
 
 
+def test_a_word_in_two_sentences_has_one_vector_without_context(run, model: Path, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("4 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\nMan -1 0\n", encoding="utf-8")
+    command = ["contexts", "man", "The man went to the store", "he bought a man , a tweet", "--model", model]
+    found = run(*command, "--vectors", vectors, "--top", 2)
+    assert found.code == 0, found.err
+    assert found.out.splitlines()[-1] == (
+        "vectors without context: cosine 1.00; nearest words, in both sentences: woman 0.80, store 0.00"
+    )
+    answer = json.loads(run(*command, "--vectors", vectors, "--top", 1, "--json").out)
+    assert answer["without_context"]["cosine"] == pytest.approx(1)
+    assert [one["word"] for one in answer["without_context"]["neighbours"]] == ["woman"]
+    assert answer["cosine"] < 0.999, "that of the model depends on the sentence"
+    vectors.write_text("3 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\n", encoding="utf-8")
+    command[2] = "Man, the store"
+    assert run(*command, "--vectors", vectors).out.splitlines()[-1].startswith("vectors without context: cosine 1.00")
+    vectors.write_text("2 2\nwoman 0.8 0.6\nstore 0 1\n", encoding="utf-8")
+    missing = run(*command, "--vectors", vectors)
+    assert (missing.code, missing.out, missing.err.count("\n")) == (1, "", 1)
+    assert "'Man'" in missing.err
+
+
 def test_a_word_missing_from_a_sentence_is_one_line(run, model: Path) -> None:
     absent = run("contexts", "man", "the man went", "he went", "--model", model)
     assert (absent.code, absent.err.count("\n")) == (1, 1)
     assert "expected the word 'man' in the text" in absent.err
     idle = run("contexts", "man", "the man", "a man", "--model", model, "--top", 2)
     assert idle.code == 2
-    assert "--top has no effect without --text" in idle.err
+    assert "--top has no effect without --text or --vectors" in idle.err
     twice = run("contexts", "man", "a man , the man", "a man", "--model", model)
     assert twice.code == 0
 

@@ -69,3 +69,18 @@ def test_mistakes_are_explained_in_one_line(run, trained, typed, code, said):
     assert (result.code, result.out) == (code, "")
     assert said in result.err
     assert result.err.count("\n") == 1
+
+
+def test_similar_words_and_opposites_are_told_apart_or_two_words_are_judged(run, trained, tmp_path):
+    lines = [f"w{number} w{number + 1} {'opposite' if number % 4 else 'similar'}" for number in range(0, 20, 2)]
+    (tmp_path / "o.txt").write_text("\n".join([*lines, "w1 nowhere similar"]) + "\n")
+    said = run("vectors", "opposites", trained, "o.txt").out
+    assert "left out, with unknown words: 1 pair" in said
+    score = json.loads(run("vectors", "opposites", trained, "o.txt", "--json").out)
+    assert (score["similar"], score["opposite"], score["left_out"]) == (5, 5, 1)
+    assert f"told apart by the cosine: {score['by_cosine']:.3f}; by the probe: {score['by_probe']:.3f}" in said
+    judged = json.loads(run("vectors", "opposites", trained, "o.txt", "w1", "w4", "--json").out)
+    assert 0 < judged["opposite"] < 1
+    assert f"{judged['cosine']:.4f}" in run("vectors", "similarity", trained, "w1", "w4").out
+    assert f"probe: {judged['opposite']:.2f}" in run("vectors", "opposites", trained, "o.txt", "w1", "w4").out
+    assert run("vectors", "opposites", trained, "o.txt", "w1").code == 2

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.errors import InputError, RunError
 from bertsmith.word_vectors.training import train_word_vectors
 from bertsmith.word_vectors.word2vec import Word2Vec
@@ -107,9 +108,13 @@ def planted(tmp_path):
     ],
     ids=str,
 )
-def test_related_words_are_nearer_than_unrelated_ones(tmp_path, changes):
+@pytest.mark.parametrize("engine", ["numpy", "auto"])
+def test_related_words_are_nearer_than_unrelated_ones(tmp_path, changes, engine):
     if changes["method"] in ("skip-gram", "cbow"):  # every word is frequent here
-        changes = {**changes, "subsample": 0.0, "epochs": 20, "learning_rate": 0.1, "block": 16}
+        changes = {**changes, "subsample": 0.0, "epochs": 20, "learning_rate": 0.1}
+    if changes["method"] != "ppmi":
+        is_block = engine == "numpy" and changes["method"] != "glove"
+        changes = {**changes, "engine": engine, **({"block": 16} if is_block else {})}
     found = train_word_vectors(
         [planted(tmp_path)], tmp_path / "v", form="lines", width=12, window=4, minimum_count=1, **changes
     )
@@ -134,3 +139,19 @@ def test_too_few_words_are_refused(tmp_path):
     with pytest.raises(InputError, match="at least two words that occur 5 times"):
         train_word_vectors([tmp_path / "t.txt"], tmp_path / "v")
     assert [path.name for path in tmp_path.iterdir() if "v" in path.name] == []
+
+
+@pytest.mark.parametrize("method", ["glove", "ppmi"])
+def test_vectors_do_not_depend_on_the_memory_for_counting(tmp_path, text, monkeypatch, method):
+    monkeypatch.setattr("bertsmith.word_vectors.pairs._PER_FILE", 150)
+    spilled = []
+    plain = PairCounts.remove
+    monkeypatch.setattr(PairCounts, "remove", lambda counts: (spilled.append(counts.spilled), plain(counts)))
+    options = {key: value for key, value in SMALL.items() if (key, method) != ("epochs", "ppmi")}
+    found = [
+        train_word_vectors([text], tmp_path / str(memory), form="lines", method=method, memory=memory, **options)
+        for memory in (0.01, 1000.0)
+    ]
+    assert spilled[0] > 1
+    assert spilled[1] == 0
+    np.testing.assert_array_equal(found[0].vectors, found[1].vectors)

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import stats
 
+from bertsmith.corpus.cooccurrence import UNIT
+from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.errors import TrainingError
-from bertsmith.word_vectors.draws import NO_WORD, NoiseWords, keep_probabilities, windows
-from bertsmith.word_vectors.glove import Entries, GloVe
+from bertsmith.word_vectors.draws import NO_WORD, NoiseWords, RandomWords, contexts_of, keep_probabilities, reaches
+from bertsmith.word_vectors.glove import GloVe
 from bertsmith.word_vectors.huffman import huffman_paths
+from bertsmith.word_vectors.pairs import PairFiles, write_pairs
 from bertsmith.word_vectors.settings import WordVectorSettings
 from bertsmith.word_vectors.updates import sigmoid
 from bertsmith.word_vectors.word2vec import Block, Word2Vec, noise_examples, safe_block, tree_examples
@@ -24,13 +27,13 @@ BLOCK = Block(
 @pytest.mark.parametrize("outputs", [{}, {"hierarchical": True}, {"hierarchical": True, "negatives": 2}], ids=str)
 @pytest.mark.parametrize("scale", [0.3, 4.0])
 def test_a_block_is_updated_as_in_the_obvious_loop(method, outputs, scale):
-    settings = WordVectorSettings(method=method, width=6, **outputs).resolved()
+    settings = WordVectorSettings(method=method, width=6, block=4, **outputs).resolved()
     model = Word2Vec(COUNTS, settings)
     rng = np.random.default_rng(5)
     for table in model.tables.values():
         table[:] = scale * rng.standard_normal(table.shape)
     before = {name: table.tolist() for name, table in model.tables.items()}
-    gradients = model.update(BLOCK, 0.05, np.random.default_rng(9))
+    gradients = model.update(BLOCK, 0.05, RandomWords(9))
 
     if method == "skip-gram":
         pairs = [([int(word)], int(centre)) for centre, line in zip(*BLOCK, strict=True) for word in line if word >= 0]
@@ -38,7 +41,7 @@ def test_a_block_is_updated_as_in_the_obvious_loop(method, outputs, scale):
         lines = [([int(word) for word in line if word >= 0], int(c)) for c, line in zip(*BLOCK, strict=True)]
         pairs = [(contexts, centre) for contexts, centre in lines if contexts]
     centres = np.array([centre for _, centre in pairs], dtype=np.int32)
-    draws = np.random.default_rng(9)
+    draws = RandomWords(9)
     kinds = {}
     if model.noise is not None:
         kinds["outputs"] = noise_examples(centres, model.noise, model.negatives, draws)
@@ -82,11 +85,11 @@ def test_the_update_goes_down_the_true_gradient_of_the_loss():
         for key, table in model.tables.items():
             table[:] = start[key]
         model.tables[name][row, column] += by
-        return sum(one.loss for one in model.update(BLOCK, 0.0, np.random.default_rng(2)))
+        return sum(one.loss for one in model.update(BLOCK, 0.0, RandomWords(2)))
 
     for key, table in model.tables.items():
         table[:] = start[key]
-    model.update(BLOCK, 1e-2, np.random.default_rng(2))
+    model.update(BLOCK, 1e-2, RandomWords(2))
     moved = {name: (table - start[name]) / 1e-2 for name, table in model.tables.items()}
     places = [(name, row, column) for name in ("inputs", "outputs") for row in (0, 1, 3) for column in range(4)]
     slopes = [(loss_at(*place, 1e-2) - loss_at(*place, -1e-2)) / 2e-2 for place in places]
@@ -114,10 +117,20 @@ def test_huffman_paths_are_those_of_merging_the_lightest_nodes(counts):
     assert sorted(nodes.values()) == list(range(len(counts) - 1))
 
 
-def test_glove_is_updated_as_in_the_obvious_loop():
-    counts = sparse.csr_matrix(np.array([[0, 200, 3.5], [200, 1, 0.5], [3.5, 0.5, 0]], dtype=np.float32))
+def pair_files(tmp_path, table, memory=1e6):
+    """The entries of a symmetric table of counts, as files."""
+    counts = PairCounts(tmp_path, memory)
+    for row, column in np.argwhere(np.triu(table)).tolist():
+        value = float(table[row, column]) / (2 if row == column else 1)  # a pair of equal words counts twice
+        counts.add(np.array([row * len(table) + column]), round(UNIT * value))
+    write_pairs(counts, len(table), 1, tmp_path)
+    return PairFiles(tmp_path)
+
+
+def test_glove_is_updated_as_in_the_obvious_loop(tmp_path):
+    table = np.array([[0, 200, 3.5], [200, 1, 0.5], [3.5, 0.5, 0]], dtype=np.float32)
     settings = WordVectorSettings(method="glove", width=3, learning_rate=0.05).resolved()
-    model = GloVe(counts, settings)
+    model = GloVe(pair_files(tmp_path, table), 3, settings)
     assert all((model.tables[name] == 1).all() for name in ("word_squares", "context_squares"))
     assert np.abs(model.tables["words"]).max() <= 0.5 / 3
     rng = np.random.default_rng(4)
@@ -126,7 +139,7 @@ def test_glove_is_updated_as_in_the_obvious_loop():
     for name in names[2:]:
         model.tables[name] += rng.random((3, 4), dtype=np.float32)
     before = [model.tables[name].tolist() for name in names]
-    entries = Entries(*(column[:5] for column in model.entries))
+    entries = model.pairs.shuffled(0, np.random.default_rng(1)).part(0, 5)
     listed = list(zip(*(column.tolist() for column in entries), strict=True))
     cost = model.update(entries)
     wanted, loss = glove_block(*before, listed, 0.05, 100.0, 0.75)
@@ -142,7 +155,7 @@ def test_frequent_words_stay_with_the_probability_of_the_original_program():
     wanted = [min(1.0, (np.sqrt(c / (0.01 * 1000)) + 1) * (0.01 * 1000) / c) for c in counts]
     np.testing.assert_allclose(keep, wanted)
     ids = np.tile(np.append(np.repeat([0, 1, 2], 300), NO_WORD), 40).astype(np.int32)
-    stayed = np.bincount(windows(ids, keep, 2, np.random.default_rng(1)).centres, minlength=3) / 12_000
+    stayed = np.bincount(reaches(ids, keep, 2, np.random.default_rng(1)).centres, minlength=3) / 12_000
     np.testing.assert_allclose(stayed, keep[:3], atol=0.015)
     assert (keep_probabilities(counts, 0) == 1).all()
 
@@ -150,20 +163,27 @@ def test_frequent_words_stay_with_the_probability_of_the_original_program():
 def test_windows_have_even_radii_reach_over_gaps_and_end_with_the_sentence():
     ids = np.array([0, 1, 2, 0, 3, NO_WORD, 4, 5, NO_WORD], dtype=np.int32)
     keep = np.array([0.0, 1, 1, 1, 1, 1])
-    seen = {tuple(windows(ids, keep, 2, np.random.default_rng(seed)).contexts[0].tolist()) for seed in range(40)}
+
+    def draw(seed):
+        return reaches(ids, keep, 2, np.random.default_rng(seed))
+
+    seen = {tuple(contexts_of(draw(seed), 2)[0].tolist()) for seed in range(40)}
     assert seen == {(-1, -1, 2, -1), (-1, -1, 2, 3)}, "word 0 is gone, so 3 is two words from 1"
     for seed in range(20):
-        found = windows(ids, keep, 2, np.random.default_rng(seed))
+        found = draw(seed)
         assert found.centres.tolist() == [1, 2, 3, 4, 5]
-        assert set(found.contexts[3].tolist()) == {-1, 5}
-        assert set(found.contexts[4].tolist()) == {-1, 4}
-    many = windows(np.zeros(30_000, dtype=np.int32), np.ones(1), 5, np.random.default_rng(0)).contexts
+        contexts = contexts_of(found, 2)
+        assert set(contexts[3].tolist()) == {-1, 5}
+        assert set(contexts[4].tolist()) == {-1, 4}
+        assert ((contexts[:, :2] != NO_WORD).sum(axis=1) == found.left).all()
+        assert ((contexts[:, 2:] != NO_WORD).sum(axis=1) == found.right).all()
+    many = contexts_of(reaches(np.zeros(30_000, dtype=np.int32), np.ones(1), 5, np.random.default_rng(0)), 5)
     radii = np.bincount((many[5:-5] != NO_WORD).sum(axis=1) // 2, minlength=6)[1:]
     assert stats.chisquare(radii).pvalue > 0.001
 
 
 def test_noise_words_follow_the_counts_to_the_power_three_quarters():
-    drawn = NoiseWords(COUNTS).draw((200_000,), np.random.default_rng(6))
+    drawn = NoiseWords(COUNTS).draw((200_000,), RandomWords(6))
     weights = COUNTS**0.75
     expected = weights / weights.sum() * len(drawn)
     assert stats.chisquare(np.bincount(drawn, minlength=8), expected).pvalue > 0.001
@@ -173,7 +193,7 @@ def test_noise_words_follow_the_counts_to_the_power_three_quarters():
 
 def test_noise_that_is_the_right_word_is_left_out():
     centres = np.array([0, 0, 1, 7], dtype=np.int32)
-    examples = noise_examples(centres, NoiseWords(COUNTS), 50, np.random.default_rng(3))
+    examples = noise_examples(centres, NoiseWords(COUNTS), 50, RandomWords(3))
     assert (examples.outputs[:, 0] == centres).all()
     assert (examples.outputs[:, 1:] != centres[:, None]).all()
     assert (examples.outputs[:, 1:] == NO_WORD).any()

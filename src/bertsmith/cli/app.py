@@ -183,6 +183,12 @@ COMMANDS = (
         "vectors similarity",
         "bertsmith vectors similarity my-word-vectors gardener sailor",
     ),
+    Command(
+        word_vectors.opposites,
+        "vectors opposites",
+        "bertsmith vectors opposites my-word-vectors my-opposites.txt",
+        not_run="it needs a list of pairs; the page on word vectors writes one",
+    ),
     Command(word_vectors.show, "vectors show", "bertsmith vectors show my-word-vectors gardener"),
     Command(
         serve.serve,

@@ -234,7 +234,13 @@ def contexts(
         Path | None,
         typer.Option(metavar="FILE", help="print the nearest contexts of a text: .txt, .jsonl, .parquet, or a folder"),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="with --text: contexts to print for each sentence [3]")] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(metavar="V", help="compare with vectors without context, see `vectors train`")
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, help="with --text: contexts to print for each sentence; with --vectors: nearest words [3]"),
+    ] = None,
     layers: Annotated[
         str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
     ] = "last",
@@ -249,17 +255,19 @@ def contexts(
     """Compare a word in two sentences: the cosine of its vectors, and the contexts nearest to each.
 
     A static vector is the same in every sentence, so its cosine is 1 and its nearest contexts are the same; the vectors
-    of the model depend on the sentence.
+    of the model depend on the sentence. Static are the row in the table of word embeddings, and the vector in V.
     """
     from bertsmith.library.word_senses import compare_contexts
 
-    _refuse_idle("without --text", text is None, top=top, most=most)
+    _refuse_idle("without --text", text is None, most=most)
+    _refuse_idle("without --text or --vectors", text is None and vectors is None, top=top)
     found = compare_contexts(
         word,
         first,
         second,
         model,
         text=text,
+        vectors=vectors,
         top=top or 3,
         layers=layers,
         most=most or 2000,

@@ -173,6 +173,47 @@ def similarity(
         say(f"Spearman {score.spearman:.4f} over {counted(score.pairs, 'pair')}; left out, with unknown words: {left}")
 
 
+def opposites(
+    vectors: VectorsArgument,
+    pairs: Annotated[Path, typer.Argument(metavar="PAIRS", help="two words and `similar` or `opposite` per line")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="A B", help="two words to judge")] = None,
+    lowercase: LowercaseOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Measure whether vectors tell similar words from opposites, or judge two words.
+
+    Opposites are used alike, so that the cosine often cannot tell. A probe, a linear model on both vectors, learns from
+    the pairs; it is tested on words that it has not seen. Both are the probability that a similar and an opposite pair
+    are put in the right order; 0.5 is chance.
+    """
+    from bertsmith.word_vectors.formats import load_word_vectors
+    from bertsmith.word_vectors.opposites import relation, score_opposites
+
+    if words and len(words) != 2:
+        raise typer.BadParameter("give two words, or none")
+    found = load_word_vectors(vectors, lowercase=lowercase)
+    if words:
+        judged = relation(found, pairs, *words)
+        if json:
+            print_json({"cosine": judged.cosine, "opposite": judged.opposite})
+        else:
+            say(f"cosine {judged.cosine:.4f}; probability of opposites, by the probe: {judged.opposite:.2f}")
+        return
+    score = score_opposites(found, pairs)
+    if json:
+        print_json(score.to_dict())
+        return
+    print_table(
+        ("pairs", "number", "mean cosine"),
+        [("similar", score.similar, score.cosine_of_similar), ("opposite", score.opposite, score.cosine_of_opposite)],
+    )
+    probe = "not measured, the pairs share too many words" if score.by_probe is None else f"{score.by_probe:.3f}"
+    say(
+        f"told apart by the cosine: {score.by_cosine:.3f}; by the probe: {probe}; "
+        f"left out, with unknown words: {counted(score.left_out, 'pair')}"
+    )
+
+
 def show(
     vectors: VectorsArgument,
     word: Annotated[str, typer.Argument(metavar="WORD")],

@@ -11,24 +11,30 @@ Source: Levy, Goldberg and Dagan, "Improving distributional similarity with less
 structure with randomness" (2011), for the decomposition.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.corpus.shards import Corpus
 from bertsmith.progress import counted, tell
 
 WINDOW = 5  # pieces to each side
 CONTEXT_POWER = 0.75  # of the counts of the contexts: rare ones count less
 MOST_TOKENS = 20_000_000  # of the corpus that are counted, about, to bound the time
+UNIT = 2**34  # of counts that are fractions; 1 / 1000 is then more precise than float32, and 5e8 is not too large
 _CHUNK_TOKENS = 2**21
+_MEMORY = 2e9  # bytes for counting
 _EXTRA = 20  # directions that the decomposition follows in addition to those that are kept
 _ROUNDS = 3  # power iterations
 
 Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
 _NO_PIECE = -1
 
 
@@ -45,30 +51,56 @@ def cooccurrences(corpus: Corpus, *, window: int = WINDOW, most_tokens: int = MO
             f"neighboring pieces are counted in {tokens:,} of {counted(corpus.num_tokens, 'token')}, in documents "
             "spread evenly over the corpus"
         )
-    return count_neighbors(_runs(corpus, documents, window), size, window=window)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = PairCounts(Path(folder), _MEMORY)
+        for ids in _runs(corpus, documents, window):
+            count_neighbors(ids, size, counts, window=window)
+        return neighbor_matrix(counts, size)
 
 
 def count_neighbors(
-    runs: Iterable[npt.NDArray[Any]], size: int, *, window: int, by_distance: bool = False
-) -> sparse.csr_matrix:
-    """How often two ids are at most `window` places apart, a symmetric matrix [V, V] of float32.
+    ids: npt.NDArray[Any], size: int, counts: PairCounts, *, window: int, by_distance: bool = False
+) -> None:
+    """Counts how often two ids are at most `window` places apart.
+
+    The key of a pair is `lower * V + higher`. `neighbor_blocks` gives the counts back.
 
     Args:
-        runs: arrays of ids; -1 is no id, and `window` of them in a row separate what is not counted together.
+        ids: ids below `size`; -1 is no id, and `window` of them in a row separate what is not counted together.
         size: V.
+        counts: receives the counts, in whole parts of one `UNIT`.
         by_distance: ids that are d places apart count 1 / d, as in GloVe.
     """
-    total = sparse.csr_matrix((size, size), dtype=np.float32)
-    for ids in runs:
-        for distance in range(1, window + 1):
-            left, right = ids[:-distance], ids[distance:]
-            both = (left >= 0) & (right >= 0)
-            weight = 1 / distance if by_distance else 1
-            pairs = sparse.coo_matrix(
-                (np.full(int(both.sum()), weight, dtype=np.float32), (left[both], right[both])), shape=(size, size)
-            )
-            total = total + pairs.tocsr()
-    return (total + total.T).tocsr()
+    ids = ids.astype(np.int64)
+    for distance in range(1, window + 1):
+        left, right = ids[:-distance], ids[distance:]
+        both = (left >= 0) & (right >= 0)
+        left, right = left[both], right[both]
+        counts.add(
+            np.minimum(left, right) * size + np.maximum(left, right), round(UNIT / distance) if by_distance else UNIT
+        )
+
+
+def neighbor_blocks(counts: PairCounts, size: int) -> Iterator[tuple[Ids, Ids, Floats]]:
+    """(lower ids, higher ids, counts) of all pairs in blocks, int32, int32, float32; a pair of equal ids counts twice.
+
+    That is half of a symmetric matrix, its diagonal included.
+    """
+    for keys, sums in counts.blocks():
+        low, high = np.divmod(keys, size)
+        doubled = np.where(low == high, 2.0, 1.0)
+        yield low.astype(np.int32), high.astype(np.int32), (sums / UNIT * doubled).astype(np.float32)
+
+
+def neighbor_matrix(counts: PairCounts, size: int) -> sparse.csr_matrix:
+    """All counts as a symmetric matrix [V, V] of float32, in memory."""
+    blocks = list(neighbor_blocks(counts, size))
+    if not blocks:
+        return sparse.csr_matrix((size, size), dtype=np.float32)
+    low, high, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    values[low == high] /= 2
+    half = sparse.coo_matrix((values, (low, high)), shape=(size, size)).tocsr()
+    return (half + half.T).tocsr()
 
 
 def ppmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:

@@ -26,6 +26,8 @@ from bertsmith.search.senses import (
     read_sentences,
     static_vectors,
 )
+from bertsmith.word_vectors.answers import Neighbor, neighbors, similarity
+from bertsmith.word_vectors.formats import load_word_vectors
 
 AROUND = 60  # characters of context on each side of a word
 
@@ -178,6 +180,23 @@ class NearContext:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WithoutContext:
+    """A word of two sentences in vectors without context.
+
+    Attributes:
+        cosine: of its vectors in the two sentences: 1 if the word is spelled alike, because it has one vector.
+        neighbors: the words nearest to this vector, and their cosines; of the spelling in the first sentence.
+    """
+
+    cosine: float
+    neighbors: tuple[Neighbor, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"cosine": self.cosine, "neighbours": [one._asdict() for one in self.neighbors]}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparedContexts:
     """A word in two contexts.
 
@@ -187,6 +206,7 @@ class ComparedContexts:
         cosine: of the word's vectors in the two contexts.
         static: of its rows in the table of word embeddings: 1 if the word is spelled alike, whatever is around it.
         nearest: for each of the two, the most similar occurrences in a text, best first; empty without a text.
+        without_context: the same in vectors without context, if such vectors were given.
     """
 
     word: str
@@ -194,6 +214,7 @@ class ComparedContexts:
     cosine: float
     static: float
     nearest: tuple[tuple[NearContext, ...], tuple[NearContext, ...]] = ((), ())
+    without_context: WithoutContext | None = None
 
     @property
     def shared(self) -> int:
@@ -212,6 +233,7 @@ class ComparedContexts:
                 for context, near in zip(self.contexts, self.nearest, strict=True)
             ],
             "shared": self.shared,
+            **({} if self.without_context is None else {"without_context": self.without_context.to_dict()}),
         }
 
     def lines(self) -> list[str]:
@@ -223,6 +245,11 @@ class ComparedContexts:
         if any(self.nearest):
             most = max(map(len, self.nearest))
             lines.append(f"nearest contexts in common: {self.shared} of {most} (static vectors: {most} of {most})")
+        if (plain := self.without_context) is not None:
+            words = ", ".join(f"{one.word} {one.cosine:.2f}" for one in plain.neighbors)
+            lines.append(
+                f"vectors without context: cosine {plain.cosine:.2f}; nearest words, in both sentences: {words}"
+            )
         return lines
 
 
@@ -233,6 +260,7 @@ def compare_contexts(
     model: str | Path,
     *,
     text: str | Path | None = None,
+    vectors: str | Path | None = None,
     top: int = 3,
     layers: str = "last",
     most: int = 2000,
@@ -247,13 +275,14 @@ def compare_contexts(
         first, second: the sentences.
         model: anything that `load` accepts.
         text: .txt, .jsonl or .parquet, or a folder of them, in which to look for similar occurrences.
-        top: maximum number of similar occurrences, at most one from a sentence.
+        vectors: word vectors without context to compare with, a folder or file that `load_word_vectors` reads.
+        top: maximum number of similar occurrences, at most one from a sentence; and of nearest words.
         layers: a choice of `layer_choice`.
         most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
         device, precision: as in `load`.
 
     Raises:
-        InputError: the word does not occur in a sentence or in the text.
+        InputError: the word does not occur in a sentence or in the text, or has no vector among `vectors`.
         ConfigError: the layers are unknown.
     """
     require_count(top, "top")
@@ -262,20 +291,31 @@ def compare_contexts(
         _first_of(word, checked_text(sentence, place), place, encoder)
         for sentence, place in ((first, "the first sentence"), (second, "the second sentence"))
     ]
-    vectors = unit(occurrence_vectors(encoder, pair, layers).astype(np.float64))
+    contexts = pair[0].context(AROUND), pair[1].context(AROUND)
+    plain = None if vectors is None else _without_context(Path(vectors), [one["word"] for one in contexts], top)
+    of_pair = unit(occurrence_vectors(encoder, pair, layers).astype(np.float64))
     static = unit(static_vectors(encoder, pair).astype(np.float64))
     near: tuple[tuple[NearContext, ...], ...] = ((), ())
     if text is not None:
         (found,) = find_words(read_sentences(Path(text)), [word], encoder.tokenizer.rules, most=most, seed=seed)
         others = unit(occurrence_vectors(encoder, found, layers).astype(np.float64))
-        near = tuple(_nearest(found, others @ vector, top) for vector in vectors)
+        near = tuple(_nearest(found, others @ vector, top) for vector in of_pair)
     return ComparedContexts(
         word=word,
-        contexts=(pair[0].context(AROUND), pair[1].context(AROUND)),
-        cosine=float(vectors[0] @ vectors[1]),
+        contexts=contexts,
+        cosine=float(of_pair[0] @ of_pair[1]),
         static=float(static[0] @ static[1]),
         nearest=(near[0], near[1]),
+        without_context=plain,
     )
+
+
+def _without_context(path: Path, spellings: Sequence[str], top: int) -> WithoutContext:
+    """A word, as spelled in two sentences, in vectors without context."""
+    found = load_word_vectors(path)
+    if any(found.row(spelling) is None for spelling in spellings):
+        found = dataclasses.replace(found, lowercase=True)  # such as at the start of a sentence
+    return WithoutContext(cosine=similarity(found, *spellings), neighbors=tuple(neighbors(found, spellings[0], top)))
 
 
 def _first_of(word: str, sentence: str, place: str, encoder: FrozenEncoder) -> Occurrence:

@@ -155,6 +155,20 @@ def score_similarities(vectors: WordVectors, path: Path | str) -> SimilarityScor
     return SimilarityScore(spearman=spearman(gold, cosines), pairs=len(gold), left_out=len(pairs) - len(gold))
 
 
+def text_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines of a file of questions that are not blank, with their numbers from 1.
+
+    Raises:
+        InputError: the file is missing, or not UTF-8.
+    """
+    require_file(path, "a file of questions")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(expected=f"UTF-8 in '{path}'", found="other bytes", fix="save it as UTF-8") from None
+    return [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
 def _nearest(
     vectors: WordVectors, wanted: Floats, count: int, *, without: Sequence[int], most_frequent: int = 0
 ) -> list[Neighbor]:
@@ -180,7 +194,7 @@ def _correct(vectors: WordVectors, questions: "np.ndarray[tuple[int, int], np.dt
 
 def _read_questions(path: Path) -> list[tuple[str, list[list[str]]]]:
     sections: list[tuple[str, list[list[str]]]] = []
-    for number, line in _text_lines(path):
+    for number, line in text_lines(path):
         if line.startswith(":"):
             sections.append((line[1:].strip(), []))
             continue
@@ -198,7 +212,7 @@ def _read_questions(path: Path) -> list[tuple[str, list[list[str]]]]:
 def _read_pairs(path: Path) -> list[tuple[str, str, float]]:
     pairs: list[tuple[str, str, float]] = []
     is_first = True
-    for number, line in _text_lines(path):
+    for number, line in text_lines(path):
         if line.startswith("#"):
             continue
         separator = "\t" if "\t" in line else "," if "," in line else None
@@ -217,13 +231,3 @@ def _read_pairs(path: Path) -> list[tuple[str, str, float]]:
         is_first = False
         pairs.append((first, second, score))
     return pairs
-
-
-def _text_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines that are not blank, with their numbers from 1."""
-    require_file(path, "a file of questions")
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(expected=f"UTF-8 in '{path}'", found="other bytes", fix="save it as UTF-8") from None
-    return [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]

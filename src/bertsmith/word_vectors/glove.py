@@ -5,36 +5,31 @@ V words, D width, E entries of the table of counts that are not 0.
 Source: Pennington, Socher and Manning, "GloVe: global vectors for word representation" (2014); glove.c.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
-from scipy import sparse
 
 from bertsmith.errors import TrainingError
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
-from bertsmith.word_vectors.draws import Ids
-from bertsmith.word_vectors.settings import WordVectorSettings
+from bertsmith.word_vectors.compiled import compiled, train_entries
+from bertsmith.word_vectors.pairs import Entries, PairFiles
+from bertsmith.word_vectors.settings import COMPILED, WordVectorSettings
+from bertsmith.word_vectors.shared_work import in_threads
 from bertsmith.word_vectors.updates import Floats, add_rows
 
 LARGEST_GRADIENT = 100.0  # of a component
 MOST_BLOCK = 1024  # entries whose gradients are computed from the same vectors
 MOST_REPEATS = 8  # expected in a block, of the row with most entries
-
-
-class Entries(NamedTuple):
-    """Counts that are not 0: of row `words[e]` and column `contexts[e]`, int32 [E] and float32 [E]."""
-
-    words: Ids
-    contexts: Ids
-    counts: Floats
+_PART = 2**16  # entries that compiled code learns from at once
 
 
 class GloVe:
     """The state of a training.
 
     Args:
-        counts: float32 [V, V], how often words occur near each other, weighted by distance.
+        pairs: the counts, how often words occur near each other, weighted by distance.
+        size: V.
         settings: resolved ones.
 
     Attributes:
@@ -42,14 +37,12 @@ class GloVe:
             squared steps of each, `word_squares` and `context_squares`, from 1.
     """
 
-    def __init__(self, counts: sparse.csr_matrix, settings: WordVectorSettings) -> None:
+    def __init__(self, pairs: PairFiles, size: int, settings: WordVectorSettings) -> None:
         assert settings.width is not None
         self.settings = settings
-        filled = counts.tocoo()
-        self.entries = Entries(filled.row.astype(np.int32), filled.col.astype(np.int32), filled.data.astype(np.float32))
-        fullest = max(int(np.diff(counts.tocsr().indptr).max()), 1)
-        self.block = int(np.clip(MOST_REPEATS * len(filled.data) // fullest, 1, MOST_BLOCK))
-        shape = counts.shape[0], settings.width + 1
+        self.pairs = pairs
+        self.block = int(np.clip(MOST_REPEATS * pairs.total // max(pairs.most, 1), 1, MOST_BLOCK))
+        shape = size, settings.width + 1
         rng = generator(settings.seed, "word vectors")
         self.tables = {
             name: (rng.random(shape, dtype=np.float32) - np.float32(0.5)) / np.float32(settings.width)
@@ -64,16 +57,40 @@ class GloVe:
 
     def train_epoch(self, epoch: int, progress: Progress) -> float:
         """Trains on all entries once, in a random order; returns the mean cost of an entry."""
-        order = generator(self.settings.seed, "glove", epoch).permutation(len(self.entries.counts))
-        words, contexts, counts = self.entries
-        cost = 0.0
-        for start in range(0, len(order), self.block):
-            part = order[start : start + self.block]
-            cost += self.update(Entries(words[part], contexts[part], counts[part]))
+        is_compiled = self.settings.engine == COMPILED
+        learn, size = (self.update_in_order, _PART) if is_compiled else (self.update, self.block)
+        cost, done = 0.0, 0
+        parts = ((part, len(part.counts)) for part in self._parts(epoch, size))
+        for part_cost, count in in_threads(lambda one: (learn(one[0]), one[1]), parts, self.settings.threads):
+            cost += part_cost
+            done += count
             if not np.isfinite(cost):
                 raise TrainingError(expected="a finite cost", found="NaN or infinity", fix="lower --learning-rate")
-            progress.advance(len(part), f"cost {cost / (start + len(part)):.5f}")
-        return cost / max(len(order), 1)
+            progress.advance(count, f"cost {cost / done:.5f}")
+        return cost / max(done, 1)
+
+    def _parts(self, epoch: int, size: int) -> Iterator[Entries]:
+        rng = generator(self.settings.seed, "glove", epoch)
+        for number in rng.permutation(self.pairs.files).tolist():
+            entries = self.pairs.shuffled(number, rng)
+            for start in range(0, len(entries.counts), size):
+                yield entries.part(start, start + size)
+
+    def update_in_order(self, entries: Entries) -> float:
+        """Learns from some entries, one after the other, in place; returns the sum of their costs."""
+        tables = [self.tables[name] for name in ("words", "contexts", "word_squares", "context_squares")]
+        cost: float = compiled(train_entries)(
+            *tables, entries.words, entries.contexts, np.log(entries.counts), self._weights(entries.counts),
+            np.float32(self.settings.learning_rate or 0), np.float32(LARGEST_GRADIENT),
+        )  # fmt: skip
+        return cost
+
+    def _weights(self, counts: Floats) -> Floats:
+        """The weights of errors, float32 [E], at most 1."""
+        assert self.settings.maximum_count
+        assert self.settings.power is not None
+        share = np.minimum(counts / np.float32(self.settings.maximum_count), 1)
+        return np.asarray(share**self.settings.power, dtype=np.float32)
 
     def update(self, entries: Entries) -> float:
         """Learns from some entries, in place; returns the sum of their costs, half the weighted squared errors.
@@ -82,13 +99,10 @@ class GloVe:
         """
         settings = self.settings
         assert settings.learning_rate
-        assert settings.maximum_count
-        assert settings.power is not None
         words, contexts = self.tables["words"][entries.words], self.tables["contexts"][entries.contexts]  # [E, D + 1]
         products = np.einsum("ed,ed->e", words[:, :-1], contexts[:, :-1])
         errors = products + words[:, -1] + contexts[:, -1] - np.log(entries.counts)
-        weighted = np.minimum(entries.counts / np.float32(settings.maximum_count), 1) ** settings.power * errors
-        weighted = weighted.astype(np.float32)
+        weighted = self._weights(entries.counts) * errors
         words[:, -1] = contexts[:, -1] = 1  # the derivative of a bias
         sides = (
             ("words", "word_squares", entries.words, contexts),

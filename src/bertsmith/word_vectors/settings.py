@@ -12,6 +12,7 @@ from bertsmith.settings import help_field, require, require_limits
 
 SKIP_GRAM, CBOW, GLOVE, PPMI = "skip-gram", "cbow", "glove", "ppmi"
 METHODS = (SKIP_GRAM, CBOW, GLOVE, PPMI)
+AUTO, COMPILED, NUMPY = ENGINES = ("auto", "compiled", "numpy")
 
 # What a method uses where nothing is given; None in the settings.
 _WORD2VEC = {"width": 100, "window": 5, "epochs": 5, "negatives": 5, "subsample": 1e-3}
@@ -53,8 +54,8 @@ class WordVectorSettings:
     )
     block: int | None = help_field(
         None,
-        "skip-gram, cbow: words whose gradients are computed together; 1: the order of the original; default: as many "
-        "as learning stays stable with, at most 256",
+        "skip-gram, cbow with the engine numpy: words whose gradients are computed together; 1: the order of the "
+        "original; default: as many as learning stays stable with, at most 256",
         most=100_000,
     )
     maximum_count: float | None = help_field(
@@ -62,6 +63,15 @@ class WordVectorSettings:
     )
     power: float | None = help_field(None, "glove: exponent of the weight below that; default: 0.75", most=10.0)
     cased: bool = help_field(False, "keep upper case and accents")
+    engine: str = help_field(
+        AUTO, "skip-gram, cbow, glove: compiled (needs Numba), numpy, or auto: compiled if Numba is installed"
+    )
+    threads: int = help_field(
+        1, "skip-gram, cbow, glove, engine compiled: threads; with more than 1 the result is not repeatable", most=1024
+    )
+    memory: float = help_field(
+        1000.0, "glove, ppmi: megabytes for counting neighbors; counts beyond that are kept on disk", most=1e7
+    )
     seed: int = help_field(1, "seed of all randomness")
 
     def __post_init__(self) -> None:
@@ -72,11 +82,18 @@ class WordVectorSettings:
                 fix=nearest(str(self.method), METHODS),
             )
         require_limits(self)
-        for name, least in (("width", 1), ("window", 1), ("minimum_count", 1), ("epochs", 1), ("block", 1)):
+        for name, least in (
+            ("width", 1),
+            ("window", 1),
+            ("minimum_count", 1),
+            ("epochs", 1),
+            ("block", 1),
+            ("threads", 1),
+        ):
             self._require_least(name, least)
         for name in ("most_words", "negatives", "subsample", "power", "seed"):
             self._require_least(name, 0)
-        for name in ("learning_rate", "maximum_count"):
+        for name in ("learning_rate", "maximum_count", "memory"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="raise it")
         used = {*DEFAULTS[self.method], *(("block", "hierarchical") if self.is_word2vec else ())}
@@ -87,6 +104,30 @@ class WordVectorSettings:
                 found=f"{name.replace('_', ' ')}, which it does not use",
                 fix="leave it out, or choose another method",
             )
+        if self.engine not in ENGINES:
+            raise ConfigError(
+                expected=f"an engine, one of {', '.join(ENGINES)}",
+                found=repr(self.engine),
+                fix=nearest(str(self.engine), ENGINES),
+            )
+        require(
+            self.method != PPMI or (self.engine == AUTO and self.threads == 1),
+            expected="no engine and one thread with the method ppmi, which trains nothing",
+            found=f"engine {self.engine}, threads {self.threads}",
+            fix="leave them out",
+        )
+        require(
+            self.engine != COMPILED or self.block is None or self.block == 1,
+            expected="the engine numpy for a block of several words",
+            found=f"engine compiled, block {self.block}",
+            fix="leave one of them out",
+        )
+        require(
+            self.threads == 1 or (self.engine != NUMPY and (self.block or 1) == 1),
+            expected="one thread with the engine numpy",
+            found=f"{self.threads}",
+            fix="leave --threads out, or use the engine compiled",
+        )
         require(
             not self.hierarchical or self.is_word2vec,
             expected=f"settings of the method {self.method}",

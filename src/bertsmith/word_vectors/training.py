@@ -6,6 +6,7 @@ in place.
 """
 
 import dataclasses
+import importlib.metadata
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,27 +15,36 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from scipy import sparse
 
-from bertsmith.corpus.cooccurrence import count_neighbors, ppmi, reduced
+from bertsmith.corpus.cooccurrence import count_neighbors, neighbor_matrix, ppmi, reduced
+from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.corpus.readers import ReadingSettings
-from bertsmith.errors import InputError, RunError
+from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file, read_json, remove_partials, require_outside, write_json, write_text
 from bertsmith.locks import locked_folder
 from bertsmith.progress import Progress, counted, tell
 from bertsmith.randomness import generator
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
+from bertsmith.word_vectors.compiled import INSTALL, has_compiler
 from bertsmith.word_vectors.glove import GloVe
-from bertsmith.word_vectors.settings import GLOVE, PPMI, WordVectorSettings
+from bertsmith.word_vectors.pairs import PairFiles, has_pairs, write_pairs
+from bertsmith.word_vectors.settings import AUTO, COMPILED, GLOVE, NUMPY, PPMI, WordVectorSettings
 from bertsmith.word_vectors.word2vec import Word2Vec
-from bertsmith.word_vectors.word_stream import WordList, WordStream, choose_words, readable_texts, write_stream
+from bertsmith.word_vectors.word_stream import (
+    WordList,
+    WordStream,
+    choose_words,
+    readable_texts,
+    with_gaps,
+    write_stream,
+)
 from bertsmith.word_vectors.word_vectors import WORD_VECTOR_FOLDER, WordVectors, load_folder, save_word_vectors
 
 _SETTINGS, _WORDS, _STREAM, _STATE = "settings.json", "words.txt", "stream.i32", "state.safetensors"
+_COUNTS = "counts"  # a folder: sorted runs of counts, and afterwards the pairs of GloVe
 _READY = "ready.json"  # the last file of the preparation: counts of the words, and what was left out
 
 
@@ -72,6 +82,7 @@ def train_word_vectors(
     out = Path(out)
     require_outside(out, texts)
     folder = Path(f"{out.absolute()}.training")
+    settings = _with_engine(settings, folder / _SETTINGS if resume else None)
     made_of = {
         "settings": to_dict(settings), "texts": [str(text) for text in texts], "form": form, "column": column,
     }  # fmt: skip
@@ -103,13 +114,43 @@ def train_word_vectors(
                 "text_words": words.text_words,
                 "notes": words.notes,
                 "loss": losses,
-                "versions": {"numpy": np.__version__, "scipy": scipy.__version__},
+                "versions": _versions(settings),
             },
         )
         save_word_vectors(found, out, replace=replace)
         _empty(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return found
+
+
+def _with_engine(settings: WordVectorSettings, before: Path | None) -> WordVectorSettings:
+    """The settings with an engine that is installed: that of the run that is resumed, or compiled code if possible.
+
+    Args:
+        before: the settings of the run that is resumed.
+    """
+    if settings.method == PPMI:
+        return settings
+    engine = settings.engine
+    if engine == AUTO and before is not None and before.exists():
+        engine = read_json(before).get("settings", {}).get("engine", AUTO)
+    if engine == AUTO:
+        is_block = (settings.block or 1) > 1
+        engine = COMPILED if (has_compiler() or settings.threads > 1) and not is_block else NUMPY
+        if engine == NUMPY and not is_block:
+            tell(f"NumPy trains the vectors; {INSTALL} installs a compiler, which makes it several times as fast")
+    if engine == COMPILED and not has_compiler():
+        raise ConfigError(
+            expected="Numba, for the engine compiled", found="no such package", fix=f"{INSTALL}, or use --engine numpy"
+        )
+    if settings.threads > 1:
+        tell(f"{settings.threads} threads share the vectors, so the result is not repeatable; with one thread it is")
+    return dataclasses.replace(settings, engine=engine)
+
+
+def _versions(settings: WordVectorSettings) -> dict[str, str]:
+    names = ("numpy", "scipy", "numba") if settings.engine == COMPILED else ("numpy", "scipy")
+    return {name: importlib.metadata.version(name) for name in names}
 
 
 def _finished(out: Path, made_of: dict[str, Any]) -> WordVectors:
@@ -171,13 +212,19 @@ def _trained(
     )
     assert settings.width is not None
     if settings.method == PPMI:
-        matrix = ppmi(_neighbors(stream, words, settings))
+        counts = _neighbors(stream, words, settings, folder / _COUNTS)
+        matrix = ppmi(neighbor_matrix(counts, len(words.words)))
+        counts.remove()
         return reduced(matrix, settings.width, generator(settings.seed, "word vectors")), []
     assert settings.epochs is not None
     model: Word2Vec | GloVe
     if settings.method == GLOVE:
-        model = GloVe(_neighbors(stream, words, settings), settings)
-        unit, total = "pairs", len(model.entries.counts)
+        if not has_pairs(folder / _COUNTS):
+            counts = _neighbors(stream, words, settings, folder / _COUNTS)
+            write_pairs(counts, len(words.words), settings.seed, folder / _COUNTS)
+            counts.remove()
+        model = GloVe(PairFiles(folder / _COUNTS), len(words.words), settings)
+        unit, total = "pairs", model.pairs.total
     else:
         model = Word2Vec(words.counts, settings)
         unit, total = "words", known
@@ -195,17 +242,20 @@ def _trained(
     return model.vectors, losses
 
 
-def _neighbors(stream: WordStream, words: WordList, settings: WordVectorSettings) -> sparse.csr_matrix:
+def _neighbors(stream: WordStream, words: WordList, settings: WordVectorSettings, folder: Path) -> PairCounts:
+    """How often words occur near each other; `folder` is emptied, and keeps what exceeds the memory."""
     assert settings.window is not None
-    total = len(stream.ids)
-    with Progress("counting neighbors", total, "words") as progress:
-
-        def runs() -> Any:
-            for ids in stream.runs(settings.window or 0):
-                yield ids
-                progress.advance(min(len(ids), total - progress.done))
-
-        return count_neighbors(runs(), len(words.words), window=settings.window, by_distance=settings.method == GLOVE)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    counts = PairCounts(folder, settings.memory * 1e6)
+    with Progress("counting neighbors", len(stream.ids), "words") as progress:
+        for ids in stream.chunks():
+            count_neighbors(
+                with_gaps(ids, settings.window), len(words.words), counts,
+                window=settings.window, by_distance=settings.method == GLOVE,
+            )  # fmt: skip
+            progress.advance(len(ids))
+    return counts
 
 
 def _write_state(path: Path, tables: dict[str, npt.NDArray[np.float32]], losses: list[float]) -> None:
@@ -231,6 +281,7 @@ def _read_state(path: Path, tables: dict[str, npt.NDArray[np.float32]]) -> list[
 
 def _empty(folder: Path) -> None:
     """Removes the files of a run, its settings last, so that what is left by a crash is still known as a run."""
+    shutil.rmtree(folder / _COUNTS, ignore_errors=True)
     for name in (_READY, _STATE, _STREAM, _WORDS, "stdin.txt", _SETTINGS):
         (folder / name).unlink(missing_ok=True)
 

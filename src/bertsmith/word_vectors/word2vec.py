@@ -2,9 +2,13 @@
 
 V words, D width, B words of a block, C contexts of one word at most, P examples, K outputs of each.
 
+Two engines train: compiled code, which learns one example after the other as the original program does (`compiled.py`),
+and NumPy, which computes the gradients of a block of words from the same vectors. Their examples are the same.
+
 Source: Mikolov and others, "Efficient estimation of word representations in vector space" (2013); word2vec.c.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,11 +16,24 @@ import numpy.typing as npt
 
 from bertsmith.errors import TrainingError
 from bertsmith.progress import Progress
-from bertsmith.randomness import generator
-from bertsmith.word_vectors.draws import NO_WORD, NOISE_POWER, Ids, Integers, NoiseWords, keep_probabilities, windows
+from bertsmith.randomness import derive, generator
+from bertsmith.word_vectors.compiled import SOFTPLUS, compiled, train_words
+from bertsmith.word_vectors.draws import (
+    NO_WORD,
+    NOISE_POWER,
+    Ids,
+    Integers,
+    NoiseWords,
+    RandomWords,
+    Reaches,
+    contexts_of,
+    keep_probabilities,
+    reaches,
+)
 from bertsmith.word_vectors.huffman import Paths, huffman_paths
-from bertsmith.word_vectors.settings import SKIP_GRAM, WordVectorSettings
-from bertsmith.word_vectors.updates import Examples, Floats, Gradient, add_rows, update_outputs
+from bertsmith.word_vectors.settings import CBOW, COMPILED, SKIP_GRAM, WordVectorSettings
+from bertsmith.word_vectors.shared_work import in_threads
+from bertsmith.word_vectors.updates import SIGMOID, Examples, Floats, Gradient, add_rows, update_outputs
 from bertsmith.word_vectors.word_stream import WordStream
 
 LOWEST_RATE = 1e-4  # of the initial learning rate
@@ -36,6 +53,32 @@ class Block(NamedTuple):
 
     centres: Ids
     contexts: Ids
+
+
+class Chunk(NamedTuple):
+    """A stretch of the text in an epoch.
+
+    Attributes:
+        epoch, number: of the chunk in the epoch, from 0.
+        ids: int32, -1 after each sentence.
+        words: how many of them are words.
+        first_rate, last_rate: the learning rate before the first word and after the last one.
+    """
+
+    epoch: int
+    number: int
+    ids: Ids
+    words: int
+    first_rate: float
+    last_rate: float
+
+
+class Learned(NamedTuple):
+    """Of a chunk: its words, the sum of the losses of its predictions, in nats, and how many there were."""
+
+    words: int
+    loss: float
+    outputs: int
 
 
 class Word2Vec:
@@ -63,7 +106,9 @@ class Word2Vec:
         self.block = settings.block or safe_block(counts, self.keep, settings)
         shape = len(counts), settings.width
         start = generator(settings.seed, "word vectors").random(shape, dtype=np.float32)
-        self.tables = {"inputs": (start - np.float32(0.5)) / np.float32(settings.width)}
+        # Twice as far as in the original program, as in gensim 4: outputs start at 0, and what they learn first is in
+        # proportion to the inputs, which matters with little text. See benchmarks/README.md.
+        self.tables = {"inputs": (2 * start - 1) / np.float32(settings.width)}
         if self.noise is not None:
             self.tables["outputs"] = np.zeros(shape, dtype=np.float32)
         if self.paths is not None:
@@ -80,34 +125,80 @@ class Word2Vec:
         A prediction is one output: a right word, a noise word or a turn in the tree. The learning rate falls evenly
         with the words that were read.
         """
-        settings = self.settings
-        assert settings.learning_rate
-        assert settings.epochs
-        assert settings.window
-        words = int(self.counts.sum())
-        loss, outputs, done = 0.0, 0, 0
-        for chunk, ids in enumerate(stream.chunks()):
-            rng = generator(settings.seed, "word2vec", epoch, chunk)
-            found = windows(ids, self.keep, settings.window, rng)
-            in_chunk = int((ids != NO_WORD).sum())
-            for start in range(0, len(found.centres), self.block):
-                share = start / len(found.centres)
-                passed = (epoch * words + done + share * in_chunk) / (settings.epochs * words)
-                rate = settings.learning_rate * max(1 - passed, LOWEST_RATE)
-                part = slice(start, start + self.block)
-                for gradient in self.update(Block(found.centres[part], found.contexts[part]), rate, rng):
-                    loss += gradient.loss
-                    outputs += gradient.outputs
+        learn = self._compiled_chunk if self.settings.engine == COMPILED else self._numpy_chunk
+        loss, outputs = 0.0, 0
+        for result in in_threads(learn, self._chunks(stream, epoch), self.settings.threads):
+            loss += result.loss
+            outputs += result.outputs
             if not np.isfinite(loss):
                 raise TrainingError(
                     expected="a finite loss", found="NaN or infinity", fix="lower --learning-rate or --block"
                 )
-            done += in_chunk
-            progress.advance(in_chunk, f"loss {loss / max(outputs, 1):.4f}")
+            progress.advance(result.words, f"loss {loss / max(outputs, 1):.4f}")
         return loss / max(outputs, 1)
 
-    def update(self, block: Block, learning_rate: float, rng: np.random.Generator) -> list[Gradient]:
-        """Learns from one block, in place; returns a gradient per kind of output."""
+    def _chunks(self, stream: WordStream, epoch: int) -> Iterator[Chunk]:
+        """The chunks of an epoch, with their learning rates: it falls to 0 at the end of the last epoch."""
+        settings = self.settings
+        assert settings.learning_rate
+        assert settings.epochs
+        words = int(self.counts.sum())
+        done = 0
+        for number, ids in enumerate(stream.chunks()):
+            in_chunk = int((ids != NO_WORD).sum())
+            rates = [
+                settings.learning_rate * (1 - (epoch * words + passed) / (settings.epochs * words))
+                for passed in (done, done + in_chunk)
+            ]
+            yield Chunk(epoch, number, ids, in_chunk, rates[0], rates[1])
+            done += in_chunk
+
+    def _numpy_chunk(self, chunk: Chunk) -> Learned:
+        assert self.settings.window
+        found, noise = self._drawn(chunk)
+        contexts = contexts_of(found, self.settings.window)
+        loss, outputs = 0.0, 0
+        for start in range(0, len(contexts), self.block):
+            share = start / len(contexts)
+            rate = max(chunk.first_rate + (chunk.last_rate - chunk.first_rate) * share, self._lowest_rate)
+            part = slice(start, start + self.block)
+            for gradient in self.update(Block(found.centres[part], contexts[part]), rate, noise):
+                loss += gradient.loss
+                outputs += gradient.outputs
+        return Learned(chunk.words, loss, outputs)
+
+    def _compiled_chunk(self, chunk: Chunk) -> Learned:
+        found, noise = self._drawn(chunk)
+        tables, unused = self.tables, np.empty((0, 0), dtype=np.float32)
+        paths = self.paths or Paths(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.int8))
+        limits, others = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int32)
+        if self.noise is not None:
+            limits, others = self.noise.limits, self.noise.others
+        loss, outputs = compiled(train_words)(
+            tables["inputs"], tables.get("outputs", unused), tables.get("nodes", unused), *found,
+            chunk.first_rate, chunk.last_rate, self._lowest_rate, self.settings.method == CBOW,
+            self.negatives, limits, others, noise.key, *paths, SIGMOID, SOFTPLUS,
+        )  # fmt: skip
+        return Learned(chunk.words, loss, outputs)
+
+    def _drawn(self, chunk: Chunk) -> tuple[Reaches, RandomWords]:
+        """The words that stay and their windows, and the source of noise words; the same with both engines."""
+        settings = self.settings
+        assert settings.window
+        rng = generator(settings.seed, "word2vec", chunk.epoch, chunk.number)
+        noise = RandomWords(derive(settings.seed, "noise words", chunk.epoch, chunk.number))
+        return reaches(chunk.ids, self.keep, settings.window, rng), noise
+
+    @property
+    def _lowest_rate(self) -> float:
+        assert self.settings.learning_rate
+        return self.settings.learning_rate * LOWEST_RATE
+
+    def update(self, block: Block, learning_rate: float, noise: RandomWords) -> list[Gradient]:
+        """Learns from one block, in place; returns the gradients of each kind of output.
+
+        The gradients of the examples of a block are computed from the same vectors, except with `block` 1.
+        """
         if self.settings.method == SKIP_GRAM:
             places, columns = np.nonzero(block.contexts != NO_WORD)
             sources = block.contexts[places, columns][:, None]  # [P, 1]: predicts the centre from each context
@@ -115,13 +206,22 @@ class Word2Vec:
         else:
             has_context = (block.contexts != NO_WORD).any(axis=1)
             sources, centres = block.contexts[has_context], block.centres[has_context]  # [P, C]
-        if not len(centres):
-            return []
+        size = 1 if self.settings.block == 1 else max(len(centres), 1)
+        return [
+            gradient
+            for start in range(0, len(centres), size)
+            for gradient in self._update(
+                sources[start : start + size], centres[start : start + size], learning_rate, noise
+            )
+        ]
+
+    def _update(self, sources: Ids, centres: Ids, learning_rate: float, noise: RandomWords) -> list[Gradient]:
+        """The same for examples [P]: the words of `sources` [P, C] predict those of `centres`."""
         inputs = self.tables["inputs"]
         hidden = _means(inputs, sources)
         gradients = [
             update_outputs(hidden, self.tables[name], examples, learning_rate)
-            for name, examples in self._examples(centres, rng)
+            for name, examples in self._examples(centres, noise)
         ]
         total = gradients[0].hidden if len(gradients) == 1 else gradients[0].hidden + gradients[1].hidden
         # In full to every context word, although each is only a part of the mean.
@@ -129,11 +229,11 @@ class Word2Vec:
         add_rows(inputs, sources.ravel(), weights.ravel(), total, sources.shape[1])
         return gradients
 
-    def _examples(self, centres: Ids, rng: np.random.Generator) -> list[tuple[str, Examples]]:
+    def _examples(self, centres: Ids, noise: RandomWords) -> list[tuple[str, Examples]]:
         """The outputs for each example, by the name of their table."""
         found = []
         if self.noise is not None:
-            found.append(("outputs", noise_examples(centres, self.noise, self.negatives, rng)))
+            found.append(("outputs", noise_examples(centres, self.noise, self.negatives, noise)))
         if self.paths is not None:
             found.append(("nodes", tree_examples(centres, self.paths)))
         return found
@@ -160,11 +260,11 @@ def safe_block(counts: Integers, keep: npt.NDArray[np.float64], settings: WordVe
     return int(np.clip(MOST_STEP / (settings.learning_rate * examples * per_example), 1, MOST_BLOCK))
 
 
-def noise_examples(centres: Ids, noise: NoiseWords, negatives: int, rng: np.random.Generator) -> Examples:
+def noise_examples(centres: Ids, noise: NoiseWords, negatives: int, words: RandomWords) -> Examples:
     """Each right word with its noise words; noise that is the right word is left out, and not drawn again."""
     outputs = np.empty((len(centres), 1 + negatives), dtype=np.int32)
     outputs[:, 0] = centres
-    drawn = noise.draw((len(centres), negatives), rng)
+    drawn = noise.draw((len(centres), negatives), words)
     outputs[:, 1:] = np.where(drawn == centres[:, None], NO_WORD, drawn)
     labels = np.zeros(outputs.shape, dtype=np.float32)
     labels[:, 0] = 1

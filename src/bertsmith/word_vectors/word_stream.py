@@ -67,10 +67,10 @@ class WordStream:
             yield np.array(self.ids[start:end])
             start = end
 
-    def runs(self, window: int) -> Iterator[Ids]:
-        """The chunks with `window` places of no word after each sentence, for counting neighbors."""
-        for ids in self.chunks():
-            yield np.repeat(ids, np.where(ids == NO_WORD, window, 1))
+
+def with_gaps(ids: Ids, window: int) -> Ids:
+    """A chunk with `window` places of no word after each sentence, for counting neighbors."""
+    return np.repeat(ids, np.where(ids == NO_WORD, window, 1))
 
 
 def readable_texts(texts: Sequence[Path], folder: Path) -> list[Path]:
