@@ -34,3 +34,15 @@ def test_texts_are_cut_like_those_of_the_model() -> None:
         shares[way] = len(bag.columns([long]).indices)
     # One word and its pair with itself, or two words and three pairs.
     assert shares == {"head": 2, "tail": 2, "head_tail": 5, "windows": 5, "longest_first": 2}
+
+
+def test_one_hot_columns_say_which_single_words_a_text_has_and_nothing_more() -> None:
+    train = [TextExample(id="0", first="good good film"), TextExample(id="1", first="bad film")]
+    found = BagOfWords(train, TaskSettings(), 2, one_hot=True).columns(train).toarray()
+    assert found.shape == (2, 3)
+    assert sorted(found.sum(axis=1)) == [2, 2]
+    assert set(found.reshape(-1)) == {0, 1}
+    pairs = [TextExample(id="0", first="good film", second="bad film")]
+    both, one = np.split(BagOfWords(pairs, TaskSettings(), 2, one_hot=True).columns(pairs).toarray()[0], 2)
+    assert (both.sum(), one.sum()) == (1, 2)
+    assert not (both * one).any()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.comparison import fitting, sources, systems, word_vector_training
+from bertsmith.comparison import fitting, networks, systems, word_vector_training
 from bertsmith.comparison.cells import Place, all_cells, lines_of
 from bertsmith.comparison.run import compare_systems
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
@@ -67,14 +67,14 @@ def test_what_is_made_from_the_text_can_be_used_by_other_commands(files, tmp_pat
 
 def test_the_network_without_pretraining_has_the_shape_of_the_one_with_it(files, tmp_path, monkeypatch):
     kept = {}
-    make = sources.Untrained.make
+    make = networks.Untrained.make
 
     def seen(self, bench, seed, scratch):
         made = make(self, bench, seed, scratch)
         kept[seed] = (read_json(Path(made.path) / "config.json"), digest_file(Path(made.path) / "model.safetensors"))
         return made
 
-    monkeypatch.setattr(sources.Untrained, "make", seen)
+    monkeypatch.setattr(networks.Untrained, "make", seen)
     compare_systems(**files, out=tmp_path / "out", systems=["random", "bert-frozen"], seeds=2, labels=[12])
     shapes = [*(shape for shape, _ in kept.values())]
     shapes.append(read_json(tmp_path / "out" / "models" / "bert" / "model" / "config.json"))
@@ -204,7 +204,7 @@ def test_if_no_system_can_be_fitted_the_first_reason_is_the_error(files, tmp_pat
 def test_models_are_shared_by_comparisons_of_the_same_text_and_time_only(files, tmp_path, monkeypatch):
     options = {**files, "systems": ["ppmi", "bert-frozen"], "seeds": 1, "labels": [24], "models": tmp_path / "models"}
     first = compare_systems(**options, out=tmp_path / "first")
-    monkeypatch.setattr(sources, "pretrain", None)
+    monkeypatch.setattr(networks, "pretrain", None)
     monkeypatch.setattr(word_vector_training, "train_word_vectors", None)
     second = compare_systems(**options, out=tmp_path / "second")
     assert [row["values"] for row in first.report["rows"]] == [row["values"] for row in second.report["rows"]]

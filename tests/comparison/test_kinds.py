@@ -8,8 +8,8 @@ import pytest
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.cells import all_cells, lines_of
 from bertsmith.comparison.fitting import fit_all
+from bertsmith.comparison.networks import Given
 from bertsmith.comparison.results import rows_of
-from bertsmith.comparison.sources import Given
 from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
 from bertsmith.tasks.data import TaskData
 from bertsmith.word_vectors.training import train_word_vectors

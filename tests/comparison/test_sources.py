@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.comparison import sources, word_vector_training
+from bertsmith.comparison import networks, word_vector_training
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.sources import Pretraining
+from bertsmith.comparison.networks import Pretraining
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
@@ -78,7 +78,7 @@ def test_word_vectors_that_were_stopped_are_finished_as_if_they_had_not_been(
 
 
 def test_a_pretraining_that_was_stopped_at_its_end_is_not_repeated(text, tmp_path, monkeypatch):
-    whole, resumed = sources.pretrain, []
+    whole, resumed = networks.pretrain, []
 
     def killed(*arguments, resume):
         result = whole(*arguments, resume=resume)
@@ -87,7 +87,7 @@ def test_a_pretraining_that_was_stopped_at_its_end_is_not_repeated(text, tmp_pat
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(sources, "pretrain", killed)
+    monkeypatch.setattr(networks, "pretrain", killed)
     bert = Pretraining(name="bert")
     with pytest.raises(KeyboardInterrupt):
         bert.make(bench_of(text, tmp_path / "models", tokens=TOKENS), 1, tmp_path)

@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertsmith.comparison.bench import Bench
 from bertsmith.comparison.cells import Cell, Place
 from bertsmith.comparison.sources import Kept, Made, Source, digest_of
-from bertsmith.comparison.systems import System
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.labels import warn_of_unlearned
 from bertsmith.errors import BertsmithError
@@ -19,10 +18,13 @@ from bertsmith.finetuning.predictions import Line
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.progress import counted, quiet, tell, warn
 
+if TYPE_CHECKING:
+    from bertsmith.comparison.systems import System
+
 TIMED = 20  # dev examples that are answered one by one
 
 
-def fit_all(bench: Bench, out: Path, chosen: Mapping[str, System], counts: Sequence[int], seeds: int) -> None:
+def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Sequence[int], seeds: int) -> None:
     """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems.
 
     Args:
@@ -72,7 +74,7 @@ def _made(source: Source, bench: Bench, seed: int, scratch: Path) -> Made | Bert
 
 
 def _cell(
-    bench: Bench, place: Place, system: System, made: Made | BertsmithError | None, scratch: Path
+    bench: Bench, place: Place, system: "System", made: Made | BertsmithError | None, scratch: Path
 ) -> tuple[Cell, Sequence[Line]]:
     """The cell, with its predictions, or with the reason why there are none."""
     if isinstance(made, BertsmithError):
@@ -121,6 +123,6 @@ def milliseconds(answer: Callable[[Sequence[Example]], Any], examples: Sequence[
     return 1000 * float(np.median(times))
 
 
-def sources_of(systems: Iterable[System]) -> list[Source]:
+def sources_of(systems: "Iterable[System]") -> list[Source]:
     """What systems are built on, each once."""
     return list(dict.fromkeys(system.source for system in systems if system.source is not None))

@@ -15,7 +15,8 @@ from typing import Any, cast
 from bertsmith.checkpoints.load import load_any
 from bertsmith.comparison.bench import Bench
 from bertsmith.comparison.linear import EncoderMeans, Features, WordMeans, counting, fit_on_features, of_texts
-from bertsmith.comparison.sources import Given, Made, Pretraining, Source, Untrained
+from bertsmith.comparison.networks import Given, Pretraining, Untrained
+from bertsmith.comparison.sources import Made, Source
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, nearest
