@@ -26,7 +26,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import RESULTS, machine, machine_label, spread, write_result
+from harness import RESULTS, machine, machine_label, write_result
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch
