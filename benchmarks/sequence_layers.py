@@ -1,0 +1,263 @@
+"""Layers that read a sequence, compared: LSTM, convolution, self-attention.
+
+    python benchmarks/sequence_layers.py speed|depth|recall [--seeds 3]
+
+All have the same width and, but for the LSTM's gates, about the same number of parameters, and read the same token ids.
+
+speed: tokens per second of the processor, forward and backward, by the length of the sequences, one thread, in turns.
+depth: 1 to 30 layers that learn to say which token stood three places before; the norm of the gradient of the first
+    layer, divided by that of the last one, at the start, and the loss at the end. LSTM with and without residuals,
+    convolution with residuals, Transformer layers with the norm after the residual sum, as in BERT.
+recall: two layers read a symbol, a gap of noise, and a mark at which the symbol is asked for; the share of right
+    answers (chance is 1/16) after equal numbers of steps, and the seconds of the processor.
+
+Source of the questions: Vaswani et al. (2017), section 4; the copying task of Hochreiter and Schmidhuber (1997).
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from harness import RESULTS, machine, machine_label, write_result
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import BertModel
+from bertsmith.model.config import BertConfig
+from bertsmith.model.layers import initialize
+from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.randomness import generator
+from bertsmith.training.optimizer import BertAdam, clip, global_norm
+
+SYMBOLS, VOCABULARY = 16, 32  # the symbols to recall; the others are noise and the mark
+MARK = VOCABULARY - 1
+KERNEL = 3  # tokens that a convolution reads: one on each side
+LENGTHS = (64, 128, 256, 512, 1024, 2048)
+TOKENS = 4096  # of a batch for speed
+DEPTHS = (1, 2, 4, 8, 16, 30)
+ROWS = 16  # of a training step
+GAPS = (10, 30, 100, 300, 500)
+LEAST_SECONDS = 0.3  # of one measurement
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest, to three digits: a gradient may be tiny."""
+    found = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+    return {name: float(f"{value:.3g}") for name, value in found.items()}
+
+
+class Lstm(nn.Module):
+    """Layers of LSTM from left to right; with residuals, each adds to what it read."""
+
+    def __init__(self, width: int, depth: int, *, residual: bool = False) -> None:
+        super().__init__()
+        self.word = nn.Embedding(VOCABULARY, width)
+        self.layers = nn.ModuleList(LstmLayer(width, width) for _ in range(depth))
+        self.residual = residual
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The last hidden states [T, D]."""
+        hidden: Tensor = self.word(batch.token_ids)
+        for layer in self.layers:
+            read = layer(hidden, batch.lengths)[0]
+            hidden = hidden + read if self.residual else read
+        return hidden
+
+
+class Convolution(nn.Module):
+    """Layers of convolution over neighbors, with ReLU and residuals, each norm after the sum as in BERT."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.word = nn.Embedding(VOCABULARY, width)
+        self.layers = nn.ModuleList(nn.Conv1d(width, 4 * width, KERNEL, padding=KERNEL // 2) for _ in range(depth))
+        self.down = nn.ModuleList(nn.Linear(4 * width, width) for _ in range(depth))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(depth))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """The last hidden states [T, D]; all sequences have the same length."""
+        rows = batch.num_rows
+        hidden: Tensor = self.word(batch.token_ids)
+        for layer, down, norm in zip(self.layers, self.down, self.norms, strict=True):
+            inner = layer(hidden.view(rows, -1, hidden.shape[1]).transpose(1, 2)).transpose(1, 2).flatten(0, 1)
+            hidden = norm(hidden + down(F.relu(inner)))
+        return hidden
+
+
+def attention(width: int, depth: int) -> nn.Module:
+    """BERT's layers, which read to both sides."""
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=width, num_hidden_layers=depth, num_attention_heads=max(1, width // 32),
+        intermediate_size=4 * width, max_position_embeddings=max(LENGTHS), hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, type_vocab_size=1,
+    )  # fmt: skip
+    return BertModel(config, seed=None)
+
+
+KINDS: dict[str, Callable[[int, int], nn.Module]] = {
+    "LSTM": Lstm,
+    "LSTM with residuals": lambda width, depth: Lstm(width, depth, residual=True),
+    "convolution": Convolution,
+    "self-attention": attention,
+}
+
+
+def build(kind: str, width: int, depth: int, seed: int) -> nn.Module:
+    """Layers and an output layer, with parameters that are a function of the seed."""
+    model = nn.ModuleDict({"body": KINDS[kind](width, depth), "output": nn.Linear(width, SYMBOLS)})
+    initialize(model, 1 / np.sqrt(2 * width), seed)
+    return model
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """The layers from the bottom to the top."""
+    return list(model["body"].layers)  # type: ignore[index,union-attr,arg-type]
+
+
+def batch_of(rows: Any) -> Batch:
+    """A batch of token ids [N, s]."""
+    return Batch.from_flat(rows.reshape(-1), np.zeros(rows.size, np.int64), [rows.shape[1]] * len(rows))
+
+
+def speed(seeds: int) -> dict[str, Any]:
+    """Tokens per second of two layers, forward and backward, by length."""
+    width, depth = 256, 2
+    found: dict[str, Any] = {
+        "width": width,
+        "layers": depth,
+        "tokens_of_a_batch": TOKENS,
+        "parameters": {},
+        "tokens_per_second": {},
+    }
+    kinds = ("LSTM", "convolution", "self-attention")
+    models = {kind: build(kind, width, depth, 1) for kind in kinds}
+    for kind, model in models.items():
+        found["parameters"][kind] = sum(one.numel() for one in model["body"].layers.parameters())
+    for length in LENGTHS:
+        source = generator(1, "speed", length)
+        batch = batch_of(source.integers(0, VOCABULARY, (TOKENS // length, length)))
+        rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(max(3, seeds)):
+            for kind, model in models.items():
+                rates[kind].append(_tokens_per_second(model, batch))
+        found["tokens_per_second"][length] = {kind: spread(values) for kind, values in rates.items()}
+        print(length, {kind: round(statistics.median(values)) for kind, values in rates.items()}, flush=True)
+    return found
+
+
+def _tokens_per_second(model: nn.Module, batch: Batch) -> float:
+    def call() -> None:
+        model["body"](batch).square().mean().backward()  # type: ignore[index]
+
+    call()
+    start, calls = time.process_time(), 0
+    while time.process_time() - start < LEAST_SECONDS:
+        call()
+        calls += 1
+    return calls * batch.num_tokens / (time.process_time() - start)
+
+
+def depth(seeds: int) -> dict[str, Any]:
+    """The gradient at the first layer, and what was learned, by depth."""
+    width, length, steps = 64, 32, 300
+    found: dict[str, Any] = {"width": width, "length": length, "steps": steps, "chance": round(np.log(SYMBOLS), 3)}
+    for kind in KINDS:
+        for layers in DEPTHS:
+            ratios, losses = [], []
+            for seed in range(1, seeds + 1):
+                model = build(kind, width, layers, seed)
+                curve = train(model, lambda step, seed=seed: _earlier_tokens(length, seed, step), steps)
+                ratios.append(next(curve))
+                losses.append(list(curve)[-1])
+            found.setdefault(kind, {})[layers] = {"gradient_first_to_last": spread(ratios), "loss": spread(losses)}
+            print(kind, layers, found[kind][layers], flush=True)
+    return found
+
+
+def recall(seeds: int) -> dict[str, Any]:
+    """The share of symbols that are recalled over a gap."""
+    width, layers, steps = 64, 2, 400
+    found: dict[str, Any] = {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}
+    for kind in ("LSTM", "convolution", "self-attention"):
+        for gap in GAPS:
+            shares, seconds = [], []
+            for seed in range(1, seeds + 1):
+                model, start = build(kind, width, layers, seed), time.process_time()
+                list(train(model, lambda step, seed=seed, gap=gap: _with_gap(gap, seed, step), steps))
+                seconds.append(time.process_time() - start)
+                batch, places, gold = _with_gap(gap, seed, -1)
+                with torch.no_grad():
+                    guessed = model["output"](model["body"](batch)[places]).argmax(-1)
+                shares.append(float((guessed == gold).float().mean()))
+            found.setdefault(kind, {})[gap] = {"right": spread(shares), "seconds": spread(seconds)}
+            print(kind, gap, found[kind][gap], flush=True)
+    return found
+
+
+Example = tuple[Batch, Tensor, Tensor]
+
+
+def _earlier_tokens(length: int, seed: int, step: int) -> Example:
+    """Random symbols; each position after the third is asked for the symbol three places before."""
+    rows = generator(seed, "earlier tokens", step).integers(0, SYMBOLS, (ROWS, length))
+    places = np.arange(rows.size).reshape(rows.shape)[:, 3:].reshape(-1)
+    return batch_of(rows), torch.from_numpy(places), torch.from_numpy(rows[:, :-3].reshape(-1))
+
+
+def _with_gap(gap: int, seed: int, step: int) -> Example:
+    """A symbol, a gap of noise, a mark; more sequences for the test, whose step is -1."""
+    source = generator(seed, f"gap {gap}", step if step >= 0 else 10**6)
+    rows = source.integers(SYMBOLS, MARK, (ROWS if step >= 0 else 256, gap + 2))
+    rows[:, 0], rows[:, -1] = source.integers(0, SYMBOLS, len(rows)), MARK
+    last = np.arange(1, len(rows) + 1) * (gap + 2) - 1
+    return batch_of(rows), torch.from_numpy(last), torch.from_numpy(rows[:, 0].copy())
+
+
+def train(model: nn.Module, example: Callable[[int], Example], steps: int) -> Iterator[float]:
+    """Trains a model with Adam; yields the ratio of gradients before the first step, then the loss of every step."""
+    optimizer = BertAdam(model, weight_decay=0.0, betas=(0.9, 0.98), bias_correction=True)
+    for step in range(steps):
+        batch, places, gold = example(step)
+        optimizer.clear_gradients()
+        loss = F.cross_entropy(model["output"](model["body"](batch)[places]), gold)  # type: ignore[index]
+        loss.backward()
+        if step == 0:
+            yield _first_to_last(layers_of(model))
+        clip(optimizer.gradients(), float(global_norm(optimizer.gradients())), 1.0)
+        optimizer.step(1e-3 * min(1.0, (step + 1) / 50))
+        yield loss.item()
+
+
+def _first_to_last(layers: Sequence[nn.Module]) -> float:
+    """The norm of the gradient of the first layer, divided by that of the last one."""
+    first, last = (
+        float(global_norm([one.grad for one in layer.parameters() if one.grad is not None]))
+        for layer in (layers[0], layers[-1])
+    )
+    return first / last
+
+
+def main() -> None:
+    """Runs one of the three comparisons and writes its result."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("speed", "depth", "recall"))
+    parser.add_argument("--seeds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    about = machine()
+    found = {"speed": speed, "depth": depth, "recall": recall}[given.what](given.seeds)
+    name = f"sequence_layers_{given.what}_{machine_label(about)}_torch-{torch.__version__}"
+    write_result(name, {"machine": about, "seeds": given.seeds, **found})
+    print(f"written: {RESULTS / name}.json")
+
+
+if __name__ == "__main__":
+    main()
