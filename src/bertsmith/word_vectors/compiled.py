@@ -48,7 +48,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of this module as machine code; compiled by its first call, and kept on disk by Numba."""
     import numba
 
-    options = {"nogil": True, "fastmath": _ARITHMETIC, "error_model": "numpy"}
+    options: dict[str, Any] = {"nogil": True, "fastmath": _ARITHMETIC, "error_model": "numpy"}
     try:
         machine_code: Callable[..., Any] = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder to keep it in
