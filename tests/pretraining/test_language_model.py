@@ -140,6 +140,7 @@ def test_steps_with_carried_state_have_the_loss_of_reading_the_lanes_at_once(cor
         whole = Batch.from_flat(ids, np.zeros_like(ids), [total])
         logits = model(whole, masked=torch.arange(total)).mlm_logits
         nll = F.cross_entropy(logits, torch.from_numpy(targets[lane].copy()), reduction="none")
+        nll = nll.detach()
         nll = nll.flip(0) if backward else nll
         is_open = lanes.is_open(targets[lane][::-1] if backward else targets[lane])
         for step in range(3):
