@@ -52,14 +52,14 @@ _CONTINUED: Mapping[str, Any] = {
 }
 
 
-WINDOW, MOST_LANES = 70, 32  # tokens and lanes of a step of a recurrent model
+WINDOW, MOST_TRACKS = 70, 32  # tokens and tracks of a step of a recurrent model
 
 # What differs for a recurrent language model; the rate is for a width of 128.
 _RECURRENT: Mapping[str, Any] = {
     "objective": "language-model",
     "optimizer": "adam",
     "max_length": WINDOW,
-    "rows_per_step": MOST_LANES,
+    "rows_per_step": MOST_TRACKS,
     "activation_penalty": 0.0,
     "change_penalty": 0.0,
 }

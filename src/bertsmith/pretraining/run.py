@@ -152,7 +152,7 @@ def _workload(
     runtime: Runtime,
     settings: PretrainingRunSettings,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or lanes of contiguous text."""
+    """The work of a run: rows, or tracks of contiguous text."""
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
