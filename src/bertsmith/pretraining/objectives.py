@@ -220,8 +220,8 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="language-model",
-            help="for recurrent models: contiguous text in parallel tracks, the state carried from step to step, every position "
-            "predicts the next piece",
+            help="for recurrent models: contiguous text in parallel tracks, the state carried from step to step, every "
+            "position predicts the next piece",
             walk=walk_single,
             find_targets=_next,
             is_causal=True,
