@@ -12,6 +12,7 @@ import transformers
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.distilbert import DistilBertConfig
 from bertsmith.model.roberta import RobertaConfig
@@ -19,6 +20,7 @@ from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 ARCHITECTURES = ("bert", "distilbert", "roberta")
+EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm")  # also those that no other library has
 OTHERS = ("distilbert", "roberta")
 CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
 HEADS = (
@@ -78,6 +80,10 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "distilbert":
         heads = {"seq_classif_dropout": dropout, "qa_dropout": dropout}
         return DistilBertConfig(**shape, **heads, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "awd-lstm":
+        rates = AwdLstmConfig.dropout_changes(dropout)
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "initializer_range": 0.5}
+        return AwdLstmConfig(**shape, vocab_size=CONFIG.vocab_size, **rates)
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

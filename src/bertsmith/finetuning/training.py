@@ -393,7 +393,6 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
-        # The dropout before the head becomes that of the hidden states.
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
     return load_for_task(
         folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers

@@ -99,7 +99,7 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
     """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
 
     A norm is a layer norm of torch, or a parameter with "norm" in its name. A module with an attribute
-    `initial_deviation` has a standard deviation of its own.
+    `initial_deviations` gives the standard deviations of some of its parameters, by their names in it.
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
@@ -122,5 +122,5 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             drawn = source.standard_normal(parameter.numel(), dtype=np.float32)
             while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
                 drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
-            scale = float(getattr(owner, "initial_deviation", deviation))
+            scale = float(getattr(owner, "initial_deviations", {}).get(name.rpartition(".")[2], deviation))
             parameter.copy_(torch.from_numpy(drawn).mul_(scale).view_as(parameter))
