@@ -19,6 +19,7 @@ from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
 from bertsmith.model.our_names import OWN_HEAD, part_of
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
+from bertsmith.text.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,8 @@ def load_pretrained(
             )
     taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
     give_memory(model, taken, seed)
+    if folder.tokenizer is not None:
+        model.encoder.read_vocabulary(folder.tokenizer.vocabulary)
     absent = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     return Pretrained(
         model=model,
@@ -165,6 +168,7 @@ def load_for_task(
                 fix="use a model that was fine-tuned for this task",
             )
     give_memory(model, taken, seed)
+    model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
     return TaskModel(
@@ -199,11 +203,17 @@ def save_pretrained(
     )
 
 
-def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
-    """A randomly initialized model."""
+def untrained(config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = None) -> EncoderForPreTraining:
+    """A randomly initialized model.
+
+    Args:
+        vocabulary: of the model; only an encoder that reads how pieces are spelled needs it.
+    """
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed)
+    if vocabulary is not None:
+        model.encoder.read_vocabulary(vocabulary)
     return model
 
 

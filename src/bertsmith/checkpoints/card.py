@@ -21,6 +21,7 @@ from bertsmith.text.tokenizer import Tokenizer
 LIBRARIES = {  # by the hub's names
     "transformers": "It also loads in `transformers`.",
     "tf": "Google's BERT code for TensorFlow can read it too.",
+    "bertsmith": "No other library reads it.",
     "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
 }
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
@@ -120,7 +121,7 @@ def write_card(
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         metadata: the metadata of the model.
-        library: the library besides bertsmith that reads these files, one of `LIBRARIES`.
+        library: the library that reads these files besides bertsmith, if there is one; one of `LIBRARIES`.
     """
     paragraphs = (
         _header(config, tensors, metadata, library),
@@ -184,8 +185,7 @@ def _what(
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
-        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} "
-        f"attention heads; {count:,} parameters in total.",
+        f"- Encoder: {config.shape_in_words}; {count:,} parameters in total.",
     ]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
@@ -193,6 +193,8 @@ def _what(
     lines.append(f"- {_reads(config, metadata)}")
     if config.is_causal:
         lines.append("- Direction: left to right; each token sees only itself and those before it.")
+    if config.two_directions:
+        lines.append("- Direction: two language models, one from left to right and one from right to left, side by side.")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
@@ -282,7 +284,7 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
-    return _has(tensors, "mlm") and not config.is_causal
+    return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
 
 
 def _joined(first: str, second: str) -> str:

@@ -165,7 +165,7 @@ class FrozenEncoder(RowEncoder):
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states
-                states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
+                states = [*(read.pick(state) for state in whole), *states[len(whole) :]]
             found: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
             return found
 

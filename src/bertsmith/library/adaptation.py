@@ -204,7 +204,7 @@ def _pretrain(
         {
             **text.budget,
             "init": source,
-            "objective": "left-to-right" if config.is_causal else "mlm",
+            "objective": config.objective,
             "max_length": longest,
             "evaluation_rows": 256,
             "device": device,

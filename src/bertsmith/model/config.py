@@ -48,7 +48,9 @@ class EncoderConfig:
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
+    two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
+    in_transformers: ClassVar[bool] = True  # whether `transformers` has such a model
     # Layers, width, heads and feed-forward width of the named sizes.
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES
 
@@ -159,6 +161,29 @@ class EncoderConfig:
         """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """The sizes that letters stand for in the shapes of `ParameterNames`."""
+        return {
+            "V": self.vocab_size,
+            "P": self.max_position_embeddings,
+            "S": self.type_vocab_size,
+            "D": self.hidden_size,
+            "I": self.intermediate_size,
+        }
+
+    @property
+    def shape_in_words(self) -> str:
+        """Layers and widths, for people to read."""
+        return (
+            f"{self.num_hidden_layers} layers, width {self.hidden_size}, {self.num_attention_heads} attention heads"
+        )
+
+    @property
+    def objective(self) -> str:
+        """The objective of pre-training that this model is continued with, unless another one is given."""
+        return "left-to-right" if self.is_causal or self.always_causal else "mlm"
+
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head; a span head of BERT has none."""
         if part == "span":
@@ -216,7 +241,7 @@ class EncoderConfig:
         }
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             key = cls.json_names.get(name, name)
-            require(name in taken, expected=f"{key} in the configuration", found="no such key", fix="add it")
+            require(name in taken or name in cls.omitted, expected=f"{key} in the configuration", found="no such key", fix="add it")
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

@@ -40,10 +40,12 @@ class PreTrainingOutput:
     Attributes:
         mlm_logits: [M, V].
         nsp_logits: [N, 2]; column 0: B follows A, column 1: B is random.
+        backward_logits: [M', V], of the piece before, from an encoder of two directions.
     """
 
     mlm_logits: Tensor | None
     nsp_logits: Tensor | None
+    backward_logits: Tensor | None = None
 
 
 class _OnEncoder(nn.Module):
@@ -86,6 +88,7 @@ class EncoderForPreTraining(_OnEncoder):
         read: Read | None = None,
         masked: Tensor | None = None,
         first: Tensor | None = None,
+        backward: Tensor | None = None,
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
@@ -97,9 +100,14 @@ class EncoderForPreTraining(_OnEncoder):
             read: the positions that the last layer computes; all of them if not given.
             masked: int64 [M], indices into the last hidden states for the masked-LM head.
             first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
+            backward: int64 [M'], indices into the last hidden states whose backward half predicts the piece before.
             trace, memory: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
+        if self.config.two_directions:
+            mlm_logits = None if masked is None else self.mlm(hidden[masked])
+            backward_logits = None if backward is None else self.mlm(hidden[backward], backward=True)
+            return PreTrainingOutput(mlm_logits, None, backward_logits)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
         return PreTrainingOutput(mlm_logits, nsp_logits)

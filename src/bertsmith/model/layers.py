@@ -114,7 +114,7 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             continue
         owner = module.get_submodule(name.rpartition(".")[0])
         if name.endswith("bias") or name.rpartition(".")[2].startswith("bias"):
-            parameter.zero_()
+            parameter.fill_(float(getattr(owner, "initial_bias", 0.0)))
         elif "norm" in name or isinstance(owner, nn.LayerNorm):
             parameter.fill_(1.0)
         else:

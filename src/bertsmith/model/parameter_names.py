@@ -1,6 +1,7 @@
 """A table of parameter names (ours, Hugging Face's and Google's), shapes, and which matrices are stored transposed.
 
-Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number).
+Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number), and those of an
+architecture of its own (`EncoderConfig.axes`).
 An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """One parameter under its three names; `{i}` is the number of a layer, from 0.
 
-    `shape` is our shape, in letters. `google` is empty if Google has no such model. `transposed` says that Google
-    stores the matrix as [in, out].
+    `shape` is our shape: a letter for each axis (`EncoderConfig.axes`, and K for labels), or a digit for its size.
+    `google` is empty if Google has no such model. `transposed` says that Google stores the matrix as [in, out].
     """
 
     ours: str
@@ -207,13 +208,5 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _shape(row: Row, config: "EncoderConfig", labels: int = 0) -> tuple[int, ...]:
-    sizes = {
-        "V": config.vocab_size,
-        "P": config.max_position_embeddings,
-        "S": config.type_vocab_size,
-        "D": config.hidden_size,
-        "I": config.intermediate_size,
-        "K": labels,
-        "2": 2,
-    }
-    return tuple(sizes[axis] for axis in row.shape)
+    sizes = {**config.axes, "K": labels}
+    return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in row.shape)

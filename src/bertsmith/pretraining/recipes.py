@@ -38,6 +38,10 @@ _NEW_MODEL: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
+# What differs for an architecture, by `model_type`.
+_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "elmo": {"objective": "forward+backward"},
+}
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
     "objective": "mlm",
@@ -111,11 +115,13 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
     new = require_architecture(settings.get("architecture") or "bert").config
+    values |= _OF_ARCHITECTURE.get(new.model_type, {})
     if new.always_causal:
         values["objective"] = "left-to-right"
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
-        values["heads"] = max(heads, _LEAST_HEADS)
+        if "num_attention_heads" not in new.omitted:
+            values["heads"] = max(heads, _LEAST_HEADS)
     elif config is not None:
         width = read_config(read_json(Path(str(config)))).hidden_size
     else:

@@ -249,7 +249,7 @@ def _first_model(
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
-    return untrained(config, seed), {}, (), None
+    return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 
 
 def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
@@ -281,11 +281,18 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
-    if settings.heads is not None:
-        shape["num_attention_heads"] = settings.heads
-    if settings.positions is not None:
-        shape["position_embedding_type"] = settings.positions
-    return require_architecture(settings.architecture or "bert").config.named(settings.size, **shape, **changes)
+    new = require_architecture(settings.architecture or "bert").config
+    own = {"heads": ("num_attention_heads", settings.heads), "positions": ("position_embedding_type", settings.positions)}
+    for option, (field, value) in own.items():
+        if value is not None:
+            require(
+                field not in new.omitted,
+                expected=f"an architecture with a choice of {option}",
+                found=new.display_name,
+                fix=f"leave --{option} out",
+            )
+            shape[field] = value
+    return new.named(settings.size, **shape, **changes)
 
 
 def _check_fit(
@@ -309,6 +316,12 @@ def _check_fit(
         expected=f"an objective that reads from left to right for a {config.display_name}",
         found=data.objective,
         fix="use --objective left-to-right",
+    )
+    require(
+        config.two_directions == OBJECTIVES[data.objective].two_directions,
+        expected=f"an objective that a {config.display_name} can learn",
+        found=data.objective,
+        fix=f"use --objective {config.objective}",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(
