@@ -152,7 +152,7 @@ def write_model_folder(
 def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: ModelMetadata) -> dict[str, Any]:
     """The content of `config.json`; the labels become `id2label`."""
     values = {
-        "architectures": [architecture],
+        **({"architectures": [architecture]} if config.in_transformers else {}),
         "model_type": config.model_type,
         **config.to_dict(),
         "is_decoder": config.is_causal,

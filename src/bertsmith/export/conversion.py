@@ -29,6 +29,7 @@ from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
+from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import task_name
@@ -85,9 +86,11 @@ def export(
     with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
+            _require_export(folder.config, "an ONNX graph")
             lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
         else:
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
+            _require_export(folder.config, "a class in transformers, which the written folder is compared with")
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
         # That a run folder is the source is known only after it has been read.
@@ -96,6 +99,18 @@ def export(
             _carry_sentence_files(folder.path, partial)
         lines += _carry_card(folder.path, partial, to)
     return folder.report, lines
+
+
+def _require_export(config: EncoderConfig, what: str) -> None:
+    """Checks that there is something to compare an exported model with.
+
+    Raises:
+        ConfigError: no other library has such models.
+    """
+    if not config.in_transformers:
+        raise ConfigError(
+            expected=f"an architecture with {what}", found=config.display_name, fix="use the folder as it is"
+        )
 
 
 def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:

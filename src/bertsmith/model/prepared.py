@@ -106,6 +106,12 @@ def prepare(
     model.eval().requires_grad_(False)
     if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
         return model
+    if runtime.precision == "int8" and not any(isinstance(module, TransformerEncoder) for module in model.modules()):
+        raise CheckpointError(
+            expected="a Transformer for int8, whose linear layers it replaces",
+            found="an encoder of another kind",
+            fix="use --precision fp32 or bf16",
+        )
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
             known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}
