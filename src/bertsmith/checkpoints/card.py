@@ -194,7 +194,9 @@ def _what(
     if config.is_causal:
         lines.append("- Direction: left to right; each token sees only itself and those before it.")
     if config.two_directions:
-        lines.append("- Direction: two language models, one from left to right and one from right to left, side by side.")
+        lines.append(
+            "- Direction: two language models, one from left to right and one from right to left, side by side."
+        )
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)

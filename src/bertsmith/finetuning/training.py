@@ -393,8 +393,8 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
-        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-        changes = {**dict.fromkeys(names, settings.dropout), "classifier_dropout": None}  # that of the hidden states
+        # The dropout before the head becomes that of the hidden states.
+        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
     return load_for_task(
         folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
     )

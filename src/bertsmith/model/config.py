@@ -49,6 +49,8 @@ class EncoderConfig:
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
     two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
+    is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
+    has_attention: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
     in_transformers: ClassVar[bool] = True  # whether `transformers` has such a model
     # Layers, width, heads and feed-forward width of the named sizes.
@@ -175,14 +177,29 @@ class EncoderConfig:
     @property
     def shape_in_words(self) -> str:
         """Layers and widths, for people to read."""
-        return (
-            f"{self.num_hidden_layers} layers, width {self.hidden_size}, {self.num_attention_heads} attention heads"
-        )
+        return f"{self.num_hidden_layers} layers, width {self.hidden_size}, {self.num_attention_heads} attention heads"
 
     @property
     def objective(self) -> str:
         """The objective of pre-training that this model is continued with, unless another one is given."""
+        if self.is_recurrent:
+            return "backward-language-model" if self.reads_backward else "language-model"
         return "left-to-right" if self.is_causal or self.always_causal else "mlm"
+
+    @property
+    def reads_backward(self) -> bool:
+        """Whether rows are read from right to left."""
+        return False
+
+    @classmethod
+    def dropout_changes(cls, probability: float) -> dict[str, float | None]:
+        """The fields that set the dropout of the encoder to this rate."""
+        return dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), probability)
+
+    @classmethod
+    def direction_changes(cls, *, backward: bool) -> dict[str, str]:
+        """The fields that set the direction of reading; none if there is only one."""
+        return {}
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head; a span head of BERT has none."""
@@ -241,7 +258,12 @@ class EncoderConfig:
         }
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             key = cls.json_names.get(name, name)
-            require(name in taken or name in cls.omitted, expected=f"{key} in the configuration", found="no such key", fix="add it")
+            require(
+                name in taken or name in cls.omitted,
+                expected=f"{key} in the configuration",
+                found="no such key",
+                fix="add it",
+            )
         return cls(**taken)
 
     def to_dict(self) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class ElmoConfig(EncoderConfig):
     model_type: ClassVar[str] = "elmo"
     display_name: ClassVar[str] = "ELMo"
     has_pooler: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
     in_transformers: ClassVar[bool] = False
@@ -117,8 +118,19 @@ class ElmoConfig(EncoderConfig):
     def axes(self) -> dict[str, int]:
         """See `EncoderConfig`; H of one direction, C cells, G gates of all cells, F filters, a to g of each width."""
         cells = self.intermediate_size
-        own = {"H": self.hidden_size // 2, "C": cells, "G": 4 * cells, "F": self.filters, "X": NUM_CHARACTERS, "E": CHARACTER_WIDTH}
-        return super().axes | own | {letter: count for letter, (_, count) in zip(_WIDTHS, filters_of(self.filters), strict=True)}
+        own = {
+            "H": self.hidden_size // 2,
+            "C": cells,
+            "G": 4 * cells,
+            "F": self.filters,
+            "X": NUM_CHARACTERS,
+            "E": CHARACTER_WIDTH,
+        }
+        return (
+            super().axes
+            | own
+            | {letter: count for letter, (_, count) in zip(_WIDTHS, filters_of(self.filters), strict=True)}
+        )
 
     @property
     def shape_in_words(self) -> str:
@@ -143,9 +155,7 @@ class ElmoConfig(EncoderConfig):
         rows = (*NAMES.embeddings, *NAMES.layer * self.num_hidden_layers)
         rows += NAMES.parts["pooler"] if pooler else ()
         rows += NAMES.parts["mlm"] if heads else ()
-        return sum(
-            math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows
-        )
+        return sum(math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows)
 
 
 class ElmoModel(Encoder):
@@ -317,11 +327,7 @@ NAMES = ParameterNames(
     class_prefix="Elmo",
     embeddings=(
         Row(f"{_E}.character.weight", f"{_H}.character.weight", "XE"),
-        *(
-            row
-            for letter, (width, _) in zip(_WIDTHS, CONVOLUTIONS, strict=True)
-            for row in _convolution(width, letter)
-        ),
+        *(row for letter, (width, _) in zip(_WIDTHS, CONVOLUTIONS, strict=True) for row in _convolution(width, letter)),
         *(
             row
             for number in range(NUM_HIGHWAYS)

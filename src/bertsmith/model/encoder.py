@@ -62,6 +62,11 @@ class Encoder(nn.Module, abc.ABC):
         """The maximum number of tokens in a row, special tokens included."""
         return self.config.max_tokens
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each hidden state of a trace, L+1 of them; by default D for all."""
+        return (self.width,) * (self.num_layers + 1)
+
     def read_of_rows(self, batch: Batch) -> Read:
         """The position in each row whose hidden state represents the row: [CLS], or the last token of a causal encoder.
 

@@ -41,10 +41,12 @@ class PreTrainingOutput:
         mlm_logits: [M, V].
         nsp_logits: [N, 2]; column 0: B follows A, column 1: B is random.
         backward_logits: [M', V], of the piece before, from an encoder of two directions.
+        hidden: the last hidden states that both heads read, [T, D], or [R, D] if only some positions are read.
     """
 
     mlm_logits: Tensor | None
     nsp_logits: Tensor | None
+    hidden: Tensor
     backward_logits: Tensor | None = None
 
 
@@ -107,10 +109,10 @@ class EncoderForPreTraining(_OnEncoder):
         if self.config.two_directions:
             mlm_logits = None if masked is None else self.mlm(hidden[masked])
             backward_logits = None if backward is None else self.mlm(hidden[backward], backward=True)
-            return PreTrainingOutput(mlm_logits, None, backward_logits)
+            return PreTrainingOutput(mlm_logits, None, hidden, backward_logits)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
-        return PreTrainingOutput(mlm_logits, nsp_logits)
+        return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
 
 
 class OwnHead(nn.Module, abc.ABC):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,6 +23,10 @@ class Noise(Protocol):
         """1 where an element is kept, 0 where it is dropped: [sum(sizes)], `sizes[i]` elements for row i."""
         ...
 
+    def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        """1 where an element is kept, [size], the same for all rows of the step; dropout of weights has a name."""
+        ...
+
 
 class RowNoise:
     """Noise per sequence, for the CPU.
@@ -32,6 +37,7 @@ class RowNoise:
 
     def __init__(self, seed: int, step: int, row_ids: Sequence[int]) -> None:
         self._generators = [generator(seed, "dropout", step, row) for row in row_ids]
+        self._seed, self._step = seed, step
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """See `Noise.keep`; the elements of a row depend on that row alone."""
@@ -41,9 +47,14 @@ class RowNoise:
             words = source.integers(0, 2**64, size=-(-size // 4), dtype=np.uint64)
             bits[start : start + size] = words.view(np.uint16)[:size]
             start += size
-        # Compared as signed numbers, because torch cannot compare unsigned ones; the threshold is shifted to match.
-        threshold = round(probability * 2**16) - 2**15
-        return torch.from_numpy(bits.view(np.int16)).ge(threshold).to(dtype)
+        return _kept(bits, probability, dtype)
+
+    def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep_in_step`; a function of (seed, step, name)."""
+        words = generator(self._seed, f"dropout of {name}", self._step).integers(
+            0, 2**64, size=-(-size // 4), dtype=np.uint64
+        )
+        return _kept(words.view(np.uint16)[:size], probability, dtype)
 
 
 class NoiseOfTexts:
@@ -64,6 +75,10 @@ class NoiseOfTexts:
         parts = self._noise.keep(probability, of_rows, dtype).split_with_sizes(in_rows)
         return torch.cat([parts[number] for number in np.argsort(self._places)])
 
+    def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep_in_step`."""
+        return self._noise.keep_in_step(probability, name, size, dtype)
+
 
 class DeviceNoise:
     """Noise per micro-batch, for CUDA; also seeds the device's default generator, which the attention kernel uses."""
@@ -71,7 +86,7 @@ class DeviceNoise:
     def __init__(self, seed: int, step: int, row_ids: Sequence[int], device: torch.device) -> None:
         self._generator = torch.Generator(device)
         self._generator.manual_seed(derive(seed, "dropout", step, row_ids[0]) >> 1)
-        self._device = device
+        self._device, self._seed, self._step = device, seed, step
         with torch.cuda.device(device):
             torch.cuda.manual_seed(derive(seed, "attention dropout", step, row_ids[0]) >> 1)
 
@@ -79,6 +94,19 @@ class DeviceNoise:
         """See `Noise.keep`."""
         kept = torch.empty(sum(sizes), dtype=dtype, device=self._device)
         return kept.bernoulli_(1 - probability, generator=self._generator)
+
+    def keep_in_step(self, probability: float, name: str, size: int, dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep_in_step`; a function of (seed, step, name)."""
+        drawn = torch.Generator(self._device)
+        drawn.manual_seed(derive(self._seed, f"dropout of {name}", self._step) >> 1)
+        return torch.empty(size, dtype=dtype, device=self._device).bernoulli_(1 - probability, generator=drawn)
+
+
+def _kept(bits: npt.NDArray[np.uint16], probability: float, dtype: torch.dtype) -> Tensor:
+    """1 where 16 random bits keep an element, 0 where they drop it."""
+    # Compared as signed numbers, because torch cannot compare unsigned ones; the threshold is shifted to match.
+    threshold = round(probability * 2**16) - 2**15
+    return torch.from_numpy(bits.view(np.int16)).ge(threshold).to(dtype)
 
 
 def noise_for(seed: int, step: int, row_ids: Sequence[int], device: torch.device) -> Noise:

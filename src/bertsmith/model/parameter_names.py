@@ -8,7 +8,8 @@ An architecture has one `ParameterNames`. No file is touched in this module.
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from bertsmith.model.our_names import OWN_HEAD, part_of, whole
@@ -67,6 +68,8 @@ class ParameterNames:
         buffers: Hugging Face names, without the prefix, that are not parameters.
         variants: for a class of `transformers` (without its prefix), the names that differ there: ours to Hugging
             Face's.
+        sizes: the sizes of further axes of the parameters in `layer`, given the number of a layer; for architectures
+            whose layers differ.
     """
 
     prefix: str
@@ -77,6 +80,7 @@ class ParameterNames:
     copies: Mapping[str, str]
     buffers: Collection[str] = ("embeddings.position_ids", "embeddings.token_type_ids")
     variants: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    sizes: "Callable[[EncoderConfig, int], Mapping[str, int]] | None" = None
 
     def rows(self) -> Iterator[Row]:
         """All rows of the table."""
@@ -129,7 +133,8 @@ class ParameterNames:
         rows = [row for row in self.embeddings if row.shape != "PD" or config.position_embedding_type == "absolute"]
         shapes = {row.ours: _shape(row, config) for row in rows}
         for layer in range(config.num_hidden_layers):
-            shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
+            more = {} if self.sizes is None else self.sizes(config, layer)
+            shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config, more=more) for row in self.layer}
         return shapes
 
     def part_shapes(
@@ -207,6 +212,8 @@ def _split(name: str) -> tuple[str, str]:
     return (name, "") if match is None else (name[: match.start(1)] + "{i}" + name[match.end(1) :], match[1])
 
 
-def _shape(row: Row, config: "EncoderConfig", labels: int = 0) -> tuple[int, ...]:
-    sizes = {**config.axes, "K": labels}
+def _shape(
+    row: Row, config: "EncoderConfig", labels: int = 0, more: Mapping[str, int] = MappingProxyType({})
+) -> tuple[int, ...]:
+    sizes = {**config.axes, "K": labels, **more}
     return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in row.shape)

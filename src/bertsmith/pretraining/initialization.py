@@ -63,7 +63,7 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     vectors = torch.from_numpy(found).mul_(WORD_SCALE * math.sqrt(width))
     is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
     table.copy_(torch.where(is_known, vectors, table))
-    if model.config.position_embedding_type == "absolute":
+    if model.config.position_embedding_type == "absolute" and isinstance(model.encoder, TransformerEncoder):
         _attend_to_neighbors(model, seed)
         tell("initialized from the corpus: word vectors, piece frequencies, heads that attend to neighbors")
     else:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single
-from bertsmith.pretraining.targets import FindTargets, both_neighbors, next_pieces, no_pieces
+from bertsmith.pretraining.targets import FindTargets, both_neighbors, next_pieces, no_pieces, previous_pieces
 from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ class Objective:
         find_targets: returns the function that finds the predicted positions and their gold pieces.
         masks: whether that function masks words, so that the masking settings apply.
         is_causal: whether each token attends only to itself and those to its left.
+        is_backward: whether the model reads from right to left, and predicts the piece before.
+        carries_state: whether the corpus is read as lanes of contiguous text, with the state of a recurrent model
+            carried from step to step; otherwise it is read in rows that do not know of each other.
         terms: the terms that the loss sums.
     """
 
@@ -106,6 +109,8 @@ class Objective:
     find_targets: "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]"
     masks: bool = False
     is_causal: bool = False
+    is_backward: bool = False
+    carries_state: bool = False
     terms: tuple[LossTerm, ...]
 
     def __post_init__(self) -> None:
@@ -176,6 +181,10 @@ def _both(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTa
     return both_neighbors
 
 
+def _previous(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return previous_pieces
+
+
 def _none(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
     return no_pieces
 
@@ -234,6 +243,26 @@ OBJECTIVES: dict[str, Objective] = {
             walk=walk_single,
             find_targets=_both,
             terms=(NEXT, PREVIOUS),
+        ),
+        Objective(
+            name="language-model",
+            help="for recurrent models: contiguous text in lanes, with the state carried from step to step, every "
+            "position predicts the next piece",
+            walk=walk_single,
+            find_targets=_next,
+            is_causal=True,
+            carries_state=True,
+            terms=(PIECES,),
+        ),
+        Objective(
+            name="backward-language-model",
+            help="the same from right to left, every position predicts the piece before",
+            walk=walk_single,
+            find_targets=_previous,
+            is_causal=True,
+            is_backward=True,
+            carries_state=True,
+            terms=(PIECES,),
         ),
     )
 }

@@ -55,6 +55,17 @@ _CONTINUED: Mapping[str, Any] = {
 }
 
 
+# What differs for a recurrent language model; the rate is for a width of 128.
+_RECURRENT: Mapping[str, Any] = {
+    "objective": "language-model",
+    "optimizer": "adam",
+    "max_length": 70,
+    "rows_per_step": 32,
+    "activation_penalty": 0.0,
+    "change_penalty": 0.0,
+}
+
+
 def settings_from_recipe(
     given: Mapping[str, Any],
 ) -> tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
@@ -89,7 +100,7 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if name == PAPER:
         return settings
     if settings.get("init") is not None:
-        return {**_CONTINUED, **settings}
+        return {**_CONTINUED, **_of_a_continued_model(settings), **settings}
     return {**_of_a_new_model(settings), **settings}
 
 
@@ -110,24 +121,54 @@ def size_for(minutes: float | None) -> str:
     return next((size for most, size in SIZE_FOR_MINUTES if available <= most), SIZE_FOR_MINUTES[-1][1])
 
 
+def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the recipe changes for the architecture of a model folder that is continued from.
+
+    A recurrent model is fine-tuned as in Howard and Ruder (2018), section 3.2: each layer with a rate of its own, and
+    slanted triangles.
+    """
+    described = Path(str(settings["init"])) / "config.json"
+    if not described.is_file():
+        return {}
+    config = read_config(read_json(described))
+    if not config.is_recurrent:
+        return {"objective": config.objective} if config.always_causal or config.two_directions else {}
+    backward = {"objective": "backward-language-model"} if config.reads_backward else {}
+    return {
+        **_RECURRENT,
+        **backward,
+        "learning_rate": 4e-3,
+        "layer_decay": round(1 / 2.6, 4),
+        "schedule": "slanted_triangular",
+        "beta1": 0.7,
+        "beta2": 0.99,
+    }
+
+
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
     new = require_architecture(settings.get("architecture") or "bert").config
+    if config is not None:
+        new = type(read_config(read_json(Path(str(config)))))
     values |= _OF_ARCHITECTURE.get(new.model_type, {})
     if new.always_causal:
         values["objective"] = "left-to-right"
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
-        if "num_attention_heads" not in new.omitted:
+        if new.has_attention:
             values["heads"] = max(heads, _LEAST_HEADS)
     elif config is not None:
         width = read_config(read_json(Path(str(config)))).hidden_size
     else:
         return values  # the settings class refuses it
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
-    if settings.get("optimizer", values["optimizer"]) != "muon":
+    if new.is_recurrent:
+        values |= _RECURRENT
+    if new.is_recurrent and settings.get("optimizer", "adam") == "adam":
+        values["learning_rate"] = 4e-3
+    elif settings.get("optimizer", values["optimizer"]) != "muon":
         values["learning_rate"] = round(3e-3 * 128 / width, 6)  # Adam alone: the wider, the lower
     elif width >= _WIDE:
         values["learning_rate"] = 2e-3

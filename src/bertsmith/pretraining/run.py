@@ -26,11 +26,12 @@ from bertsmith.locks import locked_folder
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.initialization import initialize_from_corpus
+from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import counted, duration, tell, warn
-from bertsmith.runtime import Rank, choose, memory_bytes
+from bertsmith.runtime import Rank, Runtime, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import on_first_rank, process_group
@@ -86,6 +87,12 @@ def pretrain(
         found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
+    require(
+        rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
+        expected=f"one process for {data.objective}, which carries the state of the model from step to step",
+        found=f"{rank.count} processes",
+        fix="start it without torchrun",
+    )
     if rank.index == 0:
         runtime.tell()
     model, first, carried, before = _first_model(settings, data, training.seed, source)
@@ -108,21 +115,7 @@ def pretrain(
         on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
         free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
-        workload = Pretraining(
-            model,
-            source,
-            source.held_out(),
-            tokenizer.vocabulary,
-            data,
-            runtime,
-            rows_per_step=settings.rows_per_step,
-            tokens_per_step=settings.tokens_per_step,
-            long_length=settings.long_length,
-            long_share=settings.long_share,
-            micro_tokens=settings.micro_tokens,
-            evaluation_rows=settings.evaluation_rows,
-            unigram=source.token_counts(),
-        )
+        workload = _workload(model, source, data, runtime, settings)
 
         if settings.initialization == "corpus" and run.last_step() is None:
             initialize_from_corpus(model, source, training.seed)
@@ -150,6 +143,34 @@ def pretrain(
 
             write_report([run.path])
     return result
+
+
+def _workload(
+    model: EncoderForPreTraining,
+    source: Corpus,
+    data: PretrainingDataSettings,
+    runtime: Runtime,
+    settings: PretrainingRunSettings,
+) -> Pretraining | LanguageModelling:
+    """The work of a run: rows, or lanes of contiguous text."""
+    unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
+    if OBJECTIVES[data.objective].carries_state:
+        return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
+    return Pretraining(
+        model,
+        source,
+        source.held_out(),
+        vocabulary,
+        data,
+        runtime,
+        rows_per_step=settings.rows_per_step,
+        tokens_per_step=settings.tokens_per_step,
+        long_length=settings.long_length,
+        long_share=settings.long_share,
+        micro_tokens=settings.micro_tokens,
+        evaluation_rows=settings.evaluation_rows,
+        unigram=unigram,
+    )
 
 
 def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
@@ -224,11 +245,12 @@ def _first_model(
     The history is `continued_from` of the metadata, None for a new model.
     The pooler is such a part: fine-tuning starts better from the pooler of the source than from a random one.
     """
-    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
-    if settings.dropout is not None:
-        changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    objective = OBJECTIVES[data.objective]
+    changes: dict[str, Any] = {"is_causal": objective.is_causal}
     if settings.init is not None:
         folder = load_any(settings.init)
+        if settings.dropout is not None:
+            changes |= folder.config.dropout_changes(settings.dropout)
         loaded = load_pretrained(folder, seed=seed, changes=changes)
         theirs, ours = loaded.tokenizer, corpus.tokenizer
         if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
@@ -248,6 +270,10 @@ def _first_model(
         digests = {"init": digest_of_tensors(loaded.model.state_dict())}
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
+    of_architecture: dict[str, Any] = dict(config.direction_changes(backward=objective.is_backward))
+    if settings.dropout is not None:
+        of_architecture |= config.dropout_changes(settings.dropout)
+    config = dataclasses.replace(config, **of_architecture)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 
@@ -282,9 +308,12 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
     new = require_architecture(settings.architecture or "bert").config
-    own = {"heads": ("num_attention_heads", settings.heads), "positions": ("position_embedding_type", settings.positions)}
+    own = {
+        "heads": ("num_attention_heads", settings.heads),
+        "positions": ("position_embedding_type", settings.positions),
+    }
     for option, (field, value) in own.items():
-        if value is not None:
+        if value is not None and (option != "heads" or new.has_attention):
             require(
                 field not in new.omitted,
                 expected=f"an architecture with a choice of {option}",
@@ -315,7 +344,20 @@ def _check_fit(
         config.is_causal or not config.always_causal,
         expected=f"an objective that reads from left to right for a {config.display_name}",
         found=data.objective,
-        fix="use --objective left-to-right",
+        fix=f"use --objective {'language-model' if config.is_recurrent else 'left-to-right'}",
+    )
+    objective = OBJECTIVES[data.objective]
+    require(
+        config.is_recurrent or not objective.carries_state,
+        expected=f"an objective that reads rows for a {config.display_name}, which has no state to carry",
+        found=data.objective,
+        fix=f"use --objective {'left-to-right' if config.is_causal else 'mlm'}",
+    )
+    require(
+        config.reads_backward == objective.is_backward,
+        expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
+        found=data.objective,
+        fix=f"use --objective {'backward-language-model' if config.reads_backward else 'language-model'}",
     )
     require(
         config.two_directions == OBJECTIVES[data.objective].two_directions,

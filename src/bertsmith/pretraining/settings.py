@@ -26,7 +26,11 @@ class PretrainingDataSettings:
     objective: str = help_field(
         "mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()) + "; auto: mlm"
     )
-    max_length: int = help_field(128, "maximum tokens per row, special tokens included", most=10**6)
+    max_length: int = help_field(
+        128,
+        "maximum tokens per row, special tokens included, or usual length of a window of lanes; auto: 70 for these",
+        most=10**6,
+    )
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict; auto: 0.3 for a new model")
     max_predictions: int | None = help_field(
@@ -153,14 +157,29 @@ class PretrainingRunSettings:
         "20 million tokens of the corpus at most, and heads that attend to neighbors [random; auto: corpus]",
     )
     dropout: float | None = help_field(
-        None, "dropout of hidden states and attention [0.1, or that of --config or --init; auto: 0 for a new model]"
+        None,
+        "dropout of hidden states and attention; of an LSTM that between its layers, all others are scaled with it "
+        "[0.1 (LSTM: 0.3), or that of --config or --init; auto: 0 for a new model]",
     )
     rows_per_step: int = help_field(
-        256, "rows per optimizer step; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium", most=10**6
+        256,
+        "rows per optimizer step, or lanes of contiguous text; auto: 32 for tiny, mini and --init, 64 for small, 128 for "
+        "medium",
+        most=10**6,
     )
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
     long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper", most=10**6)
     long_share: float = help_field(0.1, "fraction of the steps with long rows")
+    layer_decay: float = help_field(
+        1.0, "with carried state: learning rate of each layer as a fraction of that of the layer above"
+    )
+    activation_penalty: float = help_field(
+        2.0, "with carried state: weight of the mean square of the output after dropout (AR); auto: 0"
+    )
+    change_penalty: float = help_field(
+        1.0,
+        "with carried state: weight of the mean square of the change of the output between tokens (TAR); auto: 0",
+    )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
     )
@@ -176,6 +195,12 @@ class PretrainingRunSettings:
         require(
             0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
+        require(
+            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
+        )
+        for name in ("activation_penalty", "change_penalty"):
+            value = getattr(self, name)
+            require(value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
         require(
             self.dropout is None or 0 <= self.dropout < 1,
             expected="dropout from 0 to below 1",

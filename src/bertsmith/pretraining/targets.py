@@ -72,6 +72,16 @@ def both_neighbors(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     )
 
 
+def previous_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
+    """The targets of a right-to-left model: every position except the first of a row predicts the piece before it.
+
+    >>> previous_pieces(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64)).target_ids.tolist()
+    [2, 7, 2]
+    """
+    positions = np.delete(np.arange(len(token_ids)), np.cumsum(lengths) - lengths)
+    return Targets(token_ids=token_ids, positions=positions, target_ids=token_ids[positions - 1], per_row=lengths - 1)
+
+
 def no_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     """Empty targets, for objectives that predict no pieces."""
     return Targets(

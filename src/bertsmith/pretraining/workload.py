@@ -142,7 +142,7 @@ class Pretraining(Workload):
         self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._border: int | None = None
         self._planned_border = 0
-        _freeze_unused(self.model, self.objective)
+        freeze_unused(self.model, self.objective)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
         if long_length is not None:
             lengths.append((long_length, long_share))
@@ -161,7 +161,7 @@ class Pretraining(Workload):
         self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
             if unigram is not None:
-                self._held_out_unigram = _unigram_loss(unigram, held_out)
+                self._held_out_unigram = unigram_loss(unigram, held_out)
             for phase, prefix in zip(self._phases, ("", "long_"), strict=False):
                 fixed = dataclasses.replace(phase.stream.settings, **_EVALUATION)
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
@@ -245,7 +245,7 @@ class Pretraining(Workload):
         for term in self.objective.terms:
             logits, targets = term.logits(output), term.targets(batch)
             if logits is not None and targets is not None:
-                loss = loss + _negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
+                loss = loss + negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
         return loss, sums
 
     def _phase(self, step: int) -> tuple[Phase, int]:
@@ -323,7 +323,7 @@ class Pretraining(Workload):
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
 
 
-def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
+def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
     """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus.
 
     Add-one smoothing gives pieces that never occur a probability above 0.
@@ -335,7 +335,7 @@ def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
     return float(-(seen * np.log(shares)).sum() / seen.sum())
 
 
-def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
+def negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
     """The summed loss in nats, computed in at least fp32; adds loss, count and correct predictions to `sums`."""
     exact = logits if logits.dtype == torch.float64 else logits.float()
     nll = F.cross_entropy(exact, targets, reduction="sum")
@@ -345,7 +345,7 @@ def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: d
     return nll
 
 
-def _freeze_unused(model: EncoderForPreTraining, objective: Objective) -> None:
+def freeze_unused(model: EncoderForPreTraining, objective: Objective) -> None:
     """Freezes the parameters that the objective does not train."""
     for name, parameter in model.named_parameters():
         part = part_of(name)

@@ -239,5 +239,6 @@ def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: C
                 tensor.copy_(before[name])
         trainer.optimizer.reset()
         trainer.optimizer.clear_gradients()
+        trainer.workload.carry(0, {})
     counted = times[1:] or times
     return agreed(sum(counted) / len(counted))

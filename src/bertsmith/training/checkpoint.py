@@ -5,13 +5,17 @@
     step-00000100/
         model.safetensors       parameters and buffers
         optimizer.safetensors   m.<parameter>, v.<parameter>
-        state.json              counters, and the digests of the two files above
+        carried.safetensors     what the next step continues from, for a workload that carries state from step to step
+        state.json              counters, and the digests of the files above
 
 A checkpoint is written under a temporary name and then renamed, so it is complete or absent. The digests reveal files
 that were damaged later.
 """
 
+import os
 import re
+import shutil
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,11 +25,12 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, InputError, TrainingError
-from bertsmith.files import atomic_file, atomic_folder, digest_file, read_json, write_json
+from bertsmith.files import PARTIAL_SUFFIX, atomic_file, atomic_folder, digest_file, read_json, write_json
 from bertsmith.training.guard import LossGuard
 from bertsmith.training.optimizer import Optimizer, copy_tensors
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
+CARRIED_FILE = "carried.safetensors"  # only where there is something to carry
 
 _NAME = re.compile(r"step-(\d{8,})")
 
@@ -65,8 +70,17 @@ def checkpoint_steps(parent: Path) -> list[int]:
     return sorted(int(match[1]) for entry in parent.iterdir() if (match := _NAME.fullmatch(entry.name)))
 
 
-def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimizer: Optimizer) -> Path:
+def write_checkpoint(
+    parent: Path,
+    position: Position,
+    model: nn.Module,
+    optimizer: Optimizer,
+    carried: Mapping[str, Tensor],
+) -> Path:
     """Writes a checkpoint and returns its folder.
+
+    Args:
+        carried: see `Workload.carried`.
 
     Raises:
         TrainingError: it could not be written; older checkpoints are unchanged.
@@ -76,7 +90,11 @@ def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimiz
         with atomic_folder(folder, replace=True) as partial:
             _save(model_tensors(model), partial / MODEL_FILE)
             _save(optimizer.state_tensors(), partial / OPTIMIZER_FILE)
-            digests = {name: digest_file(partial / name) for name in (MODEL_FILE, OPTIMIZER_FILE)}
+            names = [MODEL_FILE, OPTIMIZER_FILE]
+            if carried:
+                _save(dict(carried), partial / CARRIED_FILE)
+                names.append(CARRIED_FILE)
+            digests = {name: digest_file(partial / name) for name in names}
             write_json(partial / STATE_FILE, {"format": 1, **asdict(position), "digests": digests})
     except (OSError, safetensors.SafetensorError) as error:
         kept = checkpoint_steps(parent)
@@ -89,10 +107,11 @@ def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimiz
     return folder
 
 
-def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Position:
+def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carried: dict[str, Tensor]) -> Position:
     """The position of the checkpoint, whose tensors are copied into `model` and `optimizer`.
 
-    Nothing is copied until all files have been verified.
+    `carried` receives the tensors that the next step continues from. Nothing is copied until all files have been
+    verified.
 
     Raises:
         CheckpointError: a file is missing or damaged, or belongs to another model.
@@ -107,7 +126,7 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
     except (InputError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, STATE_FILE, str(error)) from error
     tensors = {}
-    for name in (MODEL_FILE, OPTIMIZER_FILE):
+    for name in (MODEL_FILE, OPTIMIZER_FILE, *((CARRIED_FILE,) if CARRIED_FILE in digests else ())):
         try:
             if digest_file(folder / name) != digests.get(name):
                 raise _damaged(folder, name, "its digest differs from the recorded one")
@@ -116,6 +135,8 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
             raise _damaged(folder, name, str(error)) from error
     copy_tensors(tensors[MODEL_FILE], model_tensors(model), "the model")
     optimizer.load_state_tensors(tensors[OPTIMIZER_FILE], position.updates)
+    carried.clear()
+    carried.update(tensors.get(CARRIED_FILE, {}))
     return position
 
 
@@ -183,3 +204,18 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
     safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def set_aside(folder: Path) -> None:
+    """Renames a damaged checkpoint, so that it is ignored but not lost."""
+    aside = folder.with_name(f"damaged-{folder.name}")
+    if aside.exists():
+        shutil.rmtree(aside)
+    folder.rename(aside)
+
+
+def remove_checkpoint(folder: Path) -> None:
+    """Deletes a checkpoint, renaming it first so that a crash leaves no partial checkpoint under its name."""
+    doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+    folder.rename(doomed)
+    shutil.rmtree(doomed)

@@ -9,6 +9,7 @@ import time
 
 import safetensors
 import torch
+from torch import Tensor
 
 from bertsmith.errors import CheckpointError, ConfigError, TrainingError
 from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
@@ -120,16 +121,18 @@ class _Course:
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
-        position = (self.run.load(model, optimizer) if self.first else None) or Position()
+        carried = dict[str, Tensor]()
+        position = (self.run.load(model, optimizer, carried) if self.first else None) or Position()
         step = distributed.from_first_rank(position.step, self.rank, self.trainer.device)
         if not self.first:
-            position = self.run.load(model, optimizer, repair=False) or Position()
+            position = self.run.load(model, optimizer, carried, repair=False) or Position()
         if position.step != step:
             raise CheckpointError(
                 expected=f"the checkpoint of step {step:.0f} in every process",
                 found=f"the checkpoint of step {position.step} in process {self.rank.index}",
                 fix="put the run on a disk that all processes share",
             )
+        self.trainer.workload.carry(position.step, carried)
         return position
 
     @property
@@ -262,7 +265,7 @@ class _Course:
         else:
             if verdict == "spike":
                 self._report_spike(step + 1, outcome)
-            self.trainer.apply(outcome, rate)
+            self.trainer.apply(outcome, rate * self.trainer.workload.step_rate(step))
             added |= {_LOSS: outcome.loss, _NORM: outcome.gradient_norm, _STEPS: 1.0, **outcome.sums}
         added[_SECONDS] = time.monotonic() - start
         position = self.position
@@ -334,7 +337,8 @@ class _Course:
         self.position.updates = self.trainer.optimizer.updates
         self.position.guard = self.guard.to_dict()
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
-        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints)
+        carried = self.trainer.workload.carried(self.position.step)
+        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried)
         self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 

@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bertsmith import __version__
 from bertsmith.errors import CheckpointError, RunError, TrainingError
@@ -48,6 +48,8 @@ from bertsmith.training.checkpoint import (
     checkpoint_steps,
     read_best,
     read_checkpoint,
+    remove_checkpoint,
+    set_aside,
     write_best,
     write_checkpoint,
 )
@@ -222,20 +224,34 @@ class RunFolder:
                 fix="free some space or name another folder",
             ) from None
 
-    def save(self, position: Position, model: nn.Module, optimizer: Optimizer, keep: int) -> Path:
+    def save(
+        self,
+        position: Position,
+        model: nn.Module,
+        optimizer: Optimizer,
+        keep: int,
+        carried: Mapping[str, Tensor],
+    ) -> Path:
         """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints.
+
+        Args:
+            carried: see `Workload.carried`.
 
         Raises:
             TrainingError: it could not be written; the older ones are unchanged.
         """
         _flush(self.path / METRICS_FILE)
-        folder = write_checkpoint(self.checkpoints, position, model, optimizer)
+        folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried)
         for step in checkpoint_steps(self.checkpoints)[:-keep]:
-            _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+            remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         return folder
 
-    def load(self, model: nn.Module, optimizer: Optimizer, repair: bool = True) -> Position | None:
+    def load(
+        self, model: nn.Module, optimizer: Optimizer, carried: dict[str, Tensor], *, repair: bool = True
+    ) -> Position | None:
         """Loads the newest intact checkpoint and returns its position; None if there are no checkpoints.
+
+        `carried` receives the tensors that the next step continues from, see `Workload.carried`.
 
         A damaged checkpoint is set aside as `damaged-step-...` with a line on stderr, and the previous one is used.
         The log is cut back to the position. Without `repair` nothing on disk is changed.
@@ -250,14 +266,14 @@ class RunFolder:
         for step in reversed(steps):
             folder = checkpoint_folder(self.checkpoints, step)
             try:
-                position = read_checkpoint(folder, model, optimizer)
+                position = read_checkpoint(folder, model, optimizer, carried)
             except CheckpointError as error:
                 reason = error.found
                 warn(f"the checkpoint of step {step} cannot be used: {error}")
                 continue
             if repair:
                 for later in (s for s in steps if s > step):
-                    _set_aside(checkpoint_folder(self.checkpoints, later))
+                    set_aside(checkpoint_folder(self.checkpoints, later))
                 self.cut_metrics(position.step)
             return position
         if steps:
@@ -297,7 +313,7 @@ class RunFolder:
     def clear(self) -> None:
         """Removes checkpoints and best parameters, after the result has been written elsewhere."""
         for step in checkpoint_steps(self.checkpoints):
-            _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+            remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         self._remove_leftovers()
         self.forget_best()
 
@@ -380,18 +396,3 @@ def _flush(path: Path) -> None:
     if path.exists():
         with open(path, "rb") as file:
             os.fsync(file.fileno())
-
-
-def _set_aside(folder: Path) -> None:
-    """Renames a damaged checkpoint, so that it is ignored but not lost."""
-    aside = folder.with_name(f"damaged-{folder.name}")
-    if aside.exists():
-        shutil.rmtree(aside)
-    folder.rename(aside)
-
-
-def _remove_checkpoint(folder: Path) -> None:
-    """Deletes a checkpoint, renaming it first so that a crash leaves no partial checkpoint under its name."""
-    doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    folder.rename(doomed)
-    shutil.rmtree(doomed)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from bertsmith.errors import ConfigError, nearest
 
+_RATIO = 32  # of the highest to the lowest rate of slanted triangles
+
 
 def tf_linear(step: float, *, peak: float, warmup: int, total: int) -> float:
     """The learning rate of the 2018 code: linear warm-up, then linear decay along the line from `peak` at step 0.
@@ -43,14 +45,31 @@ def constant(step: float, *, peak: float, warmup: int, total: int) -> float:
     return peak * step / warmup if step < warmup else peak
 
 
-SCHEDULES: dict[str, Callable[..., float]] = {"tf_linear": tf_linear, "hf_linear": hf_linear, "constant": constant}
+def slanted_triangular(step: float, *, peak: float, warmup: int, total: int) -> float:
+    """Linear from a 32nd of `peak` to `peak` in the warm-up, then linear back to a 32nd at the end.
+
+    Source: Howard and Ruder (2018), section 3.2, with the cut at the end of the warm-up (a tenth of the steps there).
+
+    >>> [slanted_triangular(t, peak=32.0, warmup=10, total=100) for t in (0, 5, 10, 55, 100)]
+    [1.0, 16.5, 32.0, 16.5, 1.0]
+    """
+    share = step / warmup if step < warmup else max(0.0, (total - step) / max(1, total - warmup))
+    return peak * (1 + share * (_RATIO - 1)) / _RATIO
+
+
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "tf_linear": tf_linear,
+    "hf_linear": hf_linear,
+    "constant": constant,
+    "slanted_triangular": slanted_triangular,
+}
 
 
 def learning_rate(schedule: str, step: float, *, peak: float, warmup: int, total: int) -> float:
     """The learning rate of the update after `step` updates.
 
     Args:
-        schedule: "tf_linear", "hf_linear" or "constant".
+        schedule: one of `SCHEDULES`.
         step: updates already made.
         peak: the highest learning rate.
         warmup: steps of the linear warm-up; 0 for none.

@@ -50,6 +50,7 @@ class Trainer:
             rate_factor=workload.rate_factor,
             matrix_rate=(settings.muon_rate or MUON_RATE) / settings.learning_rate,
         )
+        self._trained = [(name, one) for name, one in workload.model.named_parameters() if one.requires_grad]
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
@@ -81,11 +82,19 @@ class Trainer:
         # Code that uses torch's global generators (nn.Dropout) gets the same draws in this step, resumed or not.
         torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
         self.optimizer.clear_gradients()
+        waiting = [one for name, one in self._trained if not self.workload.trains(name, step)]
+        # Several processes exchange the gradients of all parameters; in one, the unneeded ones are not computed.
+        for _, one in self._trained if self.rank.count == 1 else ():
+            one.requires_grad_(True)
+        for one in waiting if self.rank.count == 1 else ():
+            one.requires_grad_(False)
         totals: dict[str, Tensor] = {}
         for loss, sums in self._losses(plan):
             for name, value in (("", loss), *sums.items()):
                 value = value.to(self.device, torch.float64)
                 totals[name] = totals[name] + value if name in totals else value
+        for one in waiting:
+            one.grad = None
         names = sorted(totals)
         flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
         values = distributed.sum_over_ranks(torch.stack([flag, *(totals[name] for name in names)]), self.rank)

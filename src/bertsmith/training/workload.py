@@ -33,7 +33,7 @@ class Workload(abc.ABC):
     """A model and the work that trains it.
 
     Everything is a function of (seed, step): the loop may ask for any step at any time, in another process, from
-    another thread (`plan` only), or twice.
+    another thread (`plan` only), or twice. What a step continues from, besides the model, is in `carried`.
 
     Attributes:
         model: the model to train, on its device.
@@ -49,6 +49,30 @@ class Workload(abc.ABC):
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
         return 1.0
+
+    def step_rate(self, step: int) -> float:
+        """The factor on all learning rates in a step, counted from 0; by default 1."""
+        return 1.0
+
+    def trains(self, name: str, step: int) -> bool:
+        """Whether a step changes the parameter with this name; by default always.
+
+        A parameter that is not trained yet (gradual unfreezing) keeps its value and its moments.
+        """
+        return True
+
+    def carried(self, step: int) -> Mapping[str, Tensor]:
+        """The tensors besides the model that a step continues from; by default none.
+
+        The loop asks for them when it writes a checkpoint after `step` steps. They were computed by the steps before.
+        """
+        return {}
+
+    def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most workloads carry nothing
+        """Receives the tensors that `carried` returned for a step; none, to begin without any.
+
+        The loop calls it when it resumes, and after trial steps, whose states belong to no run.
+        """
 
     def fix_steps(self, total: int) -> None:  # noqa: B027 - most workloads do not depend on it
         """Receives the number of steps of the run before the loop asks for plans; by default does nothing.

@@ -1,0 +1,355 @@
+"""AWD-LSTM: word vectors and LSTM layers, with dropout of everything, scored by the word table.
+
+Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the word vectors and of the last
+layer, C cells of the other layers, V vocabulary, L layers.
+
+Five kinds of dropout, all of them functions of the noise: of word types in a sequence, of features of a sequence on the
+input, between the layers and on the output (one mask for all its tokens), and of the weights between hidden states (one
+mask for all sequences of a step). The original drops word types for a whole batch; here each sequence has its own, so
+that nothing depends on how a step is split.
+
+Without layers' own positions a row may have any length. Gradients flow through the last `GRADIENT_TOKENS` tokens that
+are read of a row; what comes before is read without them.
+
+The layout on disk is our own; other libraries have no such architecture.
+
+Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", section 4; Howard and
+Ruder (2018), "Universal Language Model Fine-tuning for Text Classification", sections 3 and 4.1, for the rates of
+dropout and for long texts.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.errors import nearest
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.layers import Embedding, activation, initialize, linear
+from bertsmith.model.lstm_dropout import LstmDropout
+from bertsmith.model.lstm_layer import LstmLayer, State
+from bertsmith.model.memory import Memory
+from bertsmith.model.noise import Noise
+from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.settings import help_field, require
+
+FORWARD, BACKWARD = "forward", "backward"
+GRADIENT_TOKENS = 20 * 70
+_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AwdLstmConfig(EncoderConfig):
+    """The shape of an AWD-LSTM; the rates of dropout are those of ULMFiT."""
+
+    model_type: ClassVar[str] = "awd-lstm"
+    display_name: ClassVar[str] = "AWD-LSTM"
+    has_pooler: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False
+    always_causal: ClassVar[bool] = True
+    is_recurrent: ClassVar[bool] = True
+    piece_head: ClassVar[str] = "table"
+    json_names: ClassVar[Mapping[str, str]] = {"intermediate_size": "cells"}
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {
+            "num_attention_heads",
+            "hidden_act",
+            "attention_probs_dropout_prob",
+            "max_position_embeddings",
+            "type_vocab_size",
+            "layer_norm_eps",
+            "position_embedding_type",
+        }
+    )
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
+        "tiny": (3, 128, 1, 256),
+        "mini": (3, 200, 1, 512),
+        "small": (3, 256, 1, 768),
+        "medium": (3, 320, 1, 960),
+        "base": (3, 400, 1, 1150),
+    }
+
+    hidden_size: int = help_field(400, "width of the word vectors and of the last layer")
+    num_hidden_layers: int = help_field(3, "LSTM layers")
+    num_attention_heads: int = help_field(1, "attention heads; an LSTM has none")
+    intermediate_size: int = help_field(1150, "cells of every layer but the last")
+    type_vocab_size: int = help_field(0, "segments; an LSTM has none")
+    initializer_range: float = help_field(0.058, "standard deviation of the initial word vectors")
+    is_causal: bool = help_field(True, "each token sees only the tokens that were read before it")
+    direction: str = help_field(FORWARD, "forward: reads from left to right; backward: from right to left")
+    output_dropout_prob: float = help_field(0.4, "dropout on the output of the last layer")
+    hidden_dropout_prob: float = help_field(0.3, "dropout between the layers")
+    input_dropout_prob: float = help_field(0.4, "dropout on the word vectors")
+    embedding_dropout_prob: float = help_field(0.05, "dropout of word types")
+    weight_dropout_prob: float = help_field(0.5, "dropout of the weights between hidden states")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        directions = (FORWARD, BACKWARD)
+        require(
+            self.direction in directions,
+            expected="a known direction",
+            found=repr(self.direction),
+            fix=nearest(self.direction, directions),
+        )
+
+    @property
+    def reads_backward(self) -> bool:
+        """Whether rows are read from right to left."""
+        return self.direction == BACKWARD
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum number of tokens in a row, which nothing in the model limits."""
+        return _ANY_LENGTH
+
+    @classmethod
+    def direction_changes(cls, *, backward: bool) -> dict[str, str]:
+        """The field that sets the direction of reading."""
+        return {"direction": BACKWARD if backward else FORWARD}
+
+    @classmethod
+    def dropout_changes(cls, probability: float) -> dict[str, float | None]:
+        """The rates of dropout for this one between the layers: all others are scaled with it.
+
+        >>> AwdLstmConfig.dropout_changes(0.15)["weight_dropout_prob"]
+        0.25
+        """
+        defaults = {
+            field.name: field.default for field in dataclasses.fields(cls) if field.name.endswith("dropout_prob")
+        }
+        share = probability / cast("float", defaults["hidden_dropout_prob"])
+        return {
+            name: round(min(cast("float", default) * share, 0.95), 6)
+            for name, default in defaults.items()
+            if name not in cls.omitted
+        }
+
+    def cells_of(self, layer: int) -> int:
+        """The cells of a layer, counted from 0."""
+        return self.hidden_size if layer == self.num_hidden_layers - 1 else self.intermediate_size
+
+    def inputs_of(self, layer: int) -> int:
+        """The width of the input of a layer."""
+        return self.hidden_size if layer == 0 else self.intermediate_size
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """The number of parameters, with a pooler and, on request, with the bias of the pieces.
+
+        >>> AwdLstmConfig().num_parameters(pooler=False) - 30522 * 400
+        20211600
+        """
+        count = self.vocab_size * self.hidden_size
+        for layer in range(self.num_hidden_layers):
+            cells = self.cells_of(layer)
+            count += 4 * cells * (self.inputs_of(layer) + cells + 2)
+        if pooler:
+            count += self.hidden_size * (self.hidden_size + 1)
+        return count + (self.vocab_size if heads else 0)
+
+
+class AwdLstmModel(Encoder):
+    """Word vectors, LSTM layers and a pooler.
+
+    Args:
+        seed: seed for initialization; None leaves that to the caller.
+
+    Attributes:
+        gradient_tokens: the tokens of a row, the last ones that are read, that gradients flow through.
+    """
+
+    config: AwdLstmConfig
+
+    def __init__(self, config: AwdLstmConfig, *, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.gradient_tokens = GRADIENT_TOKENS
+        self.embeddings = nn.ModuleDict({"word": Embedding(config.vocab_size, config.hidden_size)})
+        layers = range(config.num_hidden_layers)
+        self.layers = nn.ModuleList(LstmLayer(config.inputs_of(layer), config.cells_of(layer)) for layer in layers)
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    @property
+    def word_table(self) -> Tensor:
+        """The vectors of the pieces [V, D]."""
+        return cast("Tensor", self.embeddings["word"].weight)
+
+    @property
+    def can_prune(self) -> bool:
+        """False: an LSTM computes every position."""
+        return False
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each hidden state: D, then C for all layers but the last."""
+        layers = cast("Sequence[LstmLayer]", self.layers)
+        return (self.config.hidden_size, *(layer.outputs for layer in layers))
+
+    def read_of_rows(self, batch: Batch) -> Read:
+        """The token that is read last, whose hidden state has seen the whole row."""
+        return Read.first(batch) if self.config.reads_backward else Read.last(batch)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+        memory: Memory | None = None,
+    ) -> Tensor:
+        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
+
+        A trace holds the hidden states before dropout; those of the inner layers are [T, C].
+        """
+        dtype = dtype or self.word_table.dtype
+        drops = LstmDropout(self.config, batch, noise, dtype)
+        embedded = drops.words(F.embedding(batch.token_ids, self.word_table).to(dtype), batch)
+        before = self._first_states(memory)
+        early = self._early_lengths(batch.lengths)
+        if early is None:
+            found, states = self._read(embedded, batch.lengths, range(batch.num_rows), before, drops)
+        else:
+            found, states = self._read_in_two(embedded, batch.lengths, early, before, drops)
+        if memory is not None:
+            named = {
+                f"{kind}.{layer}": tensor
+                for layer, state in enumerate(states)
+                for kind, tensor in zip(("hidden", "cells"), state, strict=True)
+            }
+            memory.replace(named, batch.lengths)
+        if read is not None:
+            found[-1] = found[-1][read.positions]
+        if trace is not None:
+            trace.hidden_states += [embedded, *found]
+        of_rows = batch.lengths if read is None else read.counts
+        return drops.output(found[-1], of_rows, range(batch.num_rows))
+
+    def pool(self, first: Tensor) -> Tensor:
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
+        return activation(linear(first, self.pooler), self.config.pooler_activation)
+
+    def lower(self, depth: int) -> "AwdLstmModel":
+        """The same encoder without the layers above `depth`; it shares all parameters."""
+        if depth == len(self.layers):
+            return self
+        lower = copy.copy(self)
+        lower._modules = {**self._modules, "layers": self.layers[:depth]}
+        return lower
+
+    def height(self, name: str) -> int:
+        """0 for the word table, 1 to L for the layers, L+1 for the pooler."""
+        part, _, rest = name.partition(".")
+        if part == "embeddings":
+            return 0
+        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
+
+    def _first_states(self, memory: Memory | None) -> list[State | None]:
+        """The state of each layer before the batch."""
+        if memory is None or not memory.lengths:
+            return [None] * len(self.layers)
+        return [
+            (memory.tensors[f"hidden.{layer}"], memory.tensors[f"cells.{layer}"]) for layer in range(len(self.layers))
+        ]
+
+    def _early_lengths(self, lengths: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The tokens of each row that are read without gradients; None if there are none."""
+        if not torch.is_grad_enabled() or max(lengths) <= self.gradient_tokens:
+            return None
+        return tuple(max(0, length - self.gradient_tokens) for length in lengths)
+
+    def _read(
+        self,
+        x: Tensor,
+        lengths: tuple[int, ...],
+        rows: Sequence[int],
+        states: Sequence[State | None],
+        drops: LstmDropout,
+    ) -> tuple[list[Tensor], list[State]]:
+        """The hidden states of each layer before dropout, and their last states.
+
+        Args:
+            rows: the number of each sequence in the batch, which its dropout depends on.
+        """
+        found, last = list[Tensor](), list[State]()
+        for number, (layer, state) in enumerate(zip(cast("Sequence[LstmLayer]", self.layers), states, strict=True)):
+            x = drops.features(number, x, lengths, rows)
+            weight = drops.weight(number, layer.weight_hh_l0)
+            x, after = layer(x, lengths, state, backward=self.config.reads_backward, hidden_weight=weight)
+            found.append(x)
+            last.append(after)
+        return found, last
+
+    def _read_in_two(
+        self,
+        x: Tensor,
+        lengths: tuple[int, ...],
+        early: tuple[int, ...],
+        states: Sequence[State | None],
+        drops: LstmDropout,
+    ) -> tuple[list[Tensor], list[State]]:
+        """As `_read`, without gradients for the first `early` tokens that are read of each row."""
+        of_row, of_early = np.asarray(lengths), np.asarray(early)
+        starts = np.cumsum(of_row) - of_row
+        place = np.arange(of_row.sum()) - np.repeat(starts, of_row)
+        if self.config.reads_backward:
+            place = np.repeat(of_row, of_row) - 1 - place
+        is_early = place < np.repeat(of_early, of_row)
+        long = np.flatnonzero(of_early).tolist()
+        before = torch.from_numpy(np.flatnonzero(is_early)).to(x.device)
+        after = torch.from_numpy(np.flatnonzero(~is_early)).to(x.device)
+        index = torch.tensor(long, device=x.device)
+        with torch.no_grad():
+            of_long = [None if state is None else (state[0][index], state[1][index]) for state in states]
+            first, carried = self._read(x[before], tuple(of_early[long].tolist()), long, of_long, drops)
+            begun = [_inserted(state, new, index, len(lengths)) for state, new in zip(states, carried, strict=True)]
+        rest, last = self._read(x[after], tuple((of_row - of_early).tolist()), range(len(lengths)), begun, drops)
+        order = torch.argsort(torch.cat([before, after]))
+        return [torch.cat(both)[order] for both in zip(first, rest, strict=True)], last
+
+
+def _inserted(state: State | None, new: State, index: Tensor, rows: int) -> State:
+    """The states of all rows, of which those at `index` are the new ones."""
+    hidden, cells = (part.new_zeros(rows, part.shape[1]) for part in new) if state is None else state
+    return hidden.to(new[0].dtype).index_copy(0, index, new[0]), cells.to(new[1].dtype).index_copy(0, index, new[1])
+
+
+def _sizes(config: EncoderConfig, layer: int) -> dict[str, int]:
+    """Gates, inputs and cells of a layer, for the shapes of its parameters."""
+    assert isinstance(config, AwdLstmConfig)
+    cells = config.cells_of(layer)
+    return {"G": 4 * cells, "X": config.inputs_of(layer), "C": cells}
+
+
+_L, _M = "bert.layers.{i}", "awd_lstm.layers.{i}"
+
+NAMES = ParameterNames(
+    prefix="awd_lstm.",
+    class_prefix="AwdLstm",
+    embeddings=(Row("bert.embeddings.word.weight", "awd_lstm.embeddings.weight", "VD"),),
+    layer=(
+        Row(f"{_L}.weight_ih_l0", f"{_M}.input.weight", "GX"),
+        Row(f"{_L}.weight_hh_l0", f"{_M}.hidden.weight", "GC"),
+        Row(f"{_L}.bias_ih_l0", f"{_M}.input.bias", "G"),
+        Row(f"{_L}.bias_hh_l0", f"{_M}.hidden.bias", "G"),
+    ),
+    parts={
+        "pooler": dense("bert.pooler", "pooler", "DD"),
+        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
+        "classifier": output("classifier", "classifier", "KD"),
+        "span": output("span", "span", "2D"),
+    },
+    copies={},
+    buffers=(),
+    sizes=_sizes,
+)

@@ -1,0 +1,275 @@
+"""Training of a recurrent language model on contiguous text: its state is carried from step to step.
+
+Letters: B lanes, T tokens of a micro-batch, M predicted positions, D width.
+
+A step is a window of every lane. Each lane begins with the state in which the step before left it, without gradients
+(truncated backpropagation through time). The state belongs to the run like parameters and moments do: a checkpoint
+holds it, and a resumed run ends with the same bytes as an uninterrupted one.
+
+Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", sections 4 and 5; main.py
+of their code.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bertsmith.corpus.checks import entropy
+from bertsmith.errors import CheckpointError
+from bertsmith.model.batch import Batch, cut_by_tokens
+from bertsmith.model.encoder import Trace
+from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
+from bertsmith.model.memory import Memory
+from bertsmith.model.noise import noise_for
+from bertsmith.model.our_names import PREFIX, plain
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.pretraining.stream import Documents
+from bertsmith.pretraining.token_lanes import TokenLanes, Windows
+from bertsmith.pretraining.workload import freeze_unused, negative_log_likelihood, unigram_loss
+from bertsmith.progress import Progress
+from bertsmith.runtime import Runtime
+from bertsmith.settings import require
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.lanes import count_lanes, lanes_for
+from bertsmith.training.workload import StepPlan, Workload
+
+_HELD_OUT_LANES = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaneBatch:
+    """A window of some lanes with its targets.
+
+    Attributes:
+        batch: the tokens, a row for each lane; `row_ids` are the numbers of the lanes.
+        predicted: int64 [M], the positions that are predicted.
+        targets: int64 [M], the gold pieces there.
+        step: the step, counted from 0.
+        step_predictions: predictions in the whole step.
+        step_lanes: B.
+    """
+
+    batch: Batch
+    predicted: Tensor
+    targets: Tensor
+    step: int
+    step_predictions: int
+    step_lanes: int
+
+
+class LanguageModelling(Workload):
+    """The workload that trains a recurrent language model; its arguments are those of `Pretraining`.
+
+    Args:
+        run: lanes (rows per step), penalties, the rates of the layers.
+        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
+    """
+
+    model: EncoderForPreTraining
+
+    def __init__(
+        self,
+        model: EncoderForPreTraining,
+        documents: Documents,
+        held_out: Documents | None,
+        vocabulary: Vocabulary,
+        data: PretrainingDataSettings,
+        runtime: Runtime,
+        run: PretrainingRunSettings,
+        *,
+        unigram: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        for name in ("tokens_per_step", "long_length"):
+            require(
+                getattr(run, name) is None,
+                expected=f"no {name} for lanes of contiguous text",
+                found=getattr(run, name),
+                fix="leave it out; --rows-per-step is the number of lanes, --max-length that of tokens in a window",
+            )
+        self.model = model.to(runtime.torch_device)
+        self.data, self.run, self.runtime = data, run, runtime
+        self.precision = runtime.precision
+        self.lanes = count_lanes(self.model)
+        self.objective = OBJECTIVES[data.objective]
+        freeze_unused(self.model, self.objective)
+        self.windows = Windows(base=data.max_length, seed=data.seed)
+        backward = self.objective.is_backward
+        self.text = TokenLanes(
+            documents, vocabulary, lanes=run.rows_per_step, shortest=data.max_length, backward=backward
+        )
+        self.unigram_entropy = None if unigram is None else entropy(unigram)
+        self._held_out: TokenLanes | None = None
+        self._held_out_unigram: float | None = None
+        if held_out is not None and held_out.num_documents:
+            tokens = int(np.asarray(held_out.document_lengths).sum())
+            lanes = max(1, min(_HELD_OUT_LANES, tokens // data.max_length))
+            self._held_out = TokenLanes(held_out, vocabulary, lanes=lanes, shortest=1, backward=backward)
+            self._held_out_unigram = None if unigram is None else unigram_loss(unigram, held_out)
+        # The state before a step, by step: only that of the last one and of the one after it.
+        self._states: dict[int, dict[str, Tensor]] = {}
+        self._changing = threading.Lock()
+
+    def rate_factor(self, name: str) -> float:
+        """The layer decay to the power of the number of layers above the parameter; 1 for the bias of the pieces."""
+        if not name.startswith(PREFIX):
+            return 1.0
+        encoder = self.model.encoder
+        return float(
+            self.run.layer_decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers))
+        )
+
+    def step_rate(self, step: int) -> float:
+        """The length of the window of a step as a fraction of the base length."""
+        return self.windows.length(step) / self.windows.base
+
+    def carried(self, step: int) -> Mapping[str, Tensor]:
+        """The state of all lanes before a step, [B, width] each; none before the first."""
+        return self._states.get(step, {})
+
+    def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Continues from the state before a step.
+
+        Raises:
+            CheckpointError: it is missing, or that of another number of lanes.
+        """
+        if step and {tensor.shape[0] for tensor in tensors.values()} != {self.run.rows_per_step}:
+            raise CheckpointError(
+                expected=f"the state of {self.run.rows_per_step} lanes in the checkpoint of step {step}",
+                found="that of another run" if tensors else "none",
+                fix="use the checkpoint of this run, or start a new one",
+            )
+        moved = {name: tensor.to(self.runtime.torch_device) for name, tensor in tensors.items()}
+        self._states = {step: moved} if moved else {}
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The windows of a step; a pure function of the step."""
+        assert world == 1, "the state of a lane belongs to one process"
+        length = self.windows.length(step)
+        batches = self._micro_batches(self.text, step, self.windows.start(step), length, self.lanes)
+        lanes = self.run.rows_per_step
+        return StepPlan(micro_batches=batches, tokens=lanes * length, sequences=lanes)
+
+    def loss(self, model: nn.Module, micro_batch: LaneBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's contribution to the loss of its step, with the penalties, and sums for the log."""
+        step, lanes = micro_batch.step, micro_batch.batch.row_ids
+        noise = noise_for(self.data.seed, step, lanes, self.runtime.torch_device)
+        memory, trace = self._memory(step, lanes), Trace()
+        output: PreTrainingOutput = model(
+            micro_batch.batch,
+            masked=micro_batch.predicted,
+            noise=noise,
+            dtype=self.runtime.dtype,
+            trace=trace,
+            memory=memory,
+        )
+        self._keep(step + 1, lanes, memory, micro_batch.step_lanes)
+        sums: dict[str, Tensor] = {}
+        loss = self._nll(output, micro_batch, sums)
+        length, all_lanes = micro_batch.batch.lengths[0], micro_batch.step_lanes
+        width = self.model.encoder.width
+        if self.run.activation_penalty:
+            share = self.run.activation_penalty / (all_lanes * length * width)
+            loss = loss + output.hidden.float().square().sum() * share
+        if self.run.change_penalty:
+            states = trace.hidden_states[-1].float().view(len(lanes), length, width)
+            share = self.run.change_penalty / (all_lanes * (length - 1) * width)
+            loss = loss + states.diff(dim=1).square().sum() * share
+        return loss, sums
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a log line; the loss in nats is that of the pieces, without the penalties."""
+        line = self.objective.figures(sums)
+        if self.unigram_entropy is not None:
+            line["unigram_entropy"] = self.unigram_entropy
+        return line
+
+    def higher_is_better(self) -> dict[str, bool]:
+        """The figures of `evaluate` that can select a model; none without held-out documents."""
+        return {} if self._held_out is None else self.objective.higher_is_better
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Loss, accuracy and perplexity on held-out text, read in order without dropout; empty without any."""
+        text = self._held_out
+        if text is None:
+            return {}
+        sums: dict[str, float] = {}
+        lanes, memory = text.num_lanes, Memory()
+        most = self.run.evaluation_rows * self.data.max_length
+        per_lane = max(1, min(text.num_tokens, most) // lanes)
+        with Progress("evaluating", total=per_lane, unit="tokens") as progress:
+            for start in range(0, per_lane, self.data.max_length):
+                length = min(self.data.max_length, per_lane - start)
+                (batch,) = self._micro_batches(text, 0, start, length, 1, together=True)
+                output = model(batch.batch, masked=batch.predicted, dtype=self.runtime.dtype, memory=memory)
+                found: dict[str, Tensor] = {}
+                self._nll(output, batch, found)
+                for name, value in found.items():
+                    sums[name] = sums.get(name, 0.0) + float(value)
+                progress.advance(length)
+        figures = self.summarize(sums)
+        figures |= self.objective.perplexities(figures)
+        if self._held_out_unigram is not None:
+            figures["unigram_entropy"] = self._held_out_unigram
+        return figures
+
+    def _nll(self, output: PreTrainingOutput, batch: LaneBatch, sums: dict[str, Tensor]) -> Tensor:
+        (term,) = self.objective.terms
+        assert output.mlm_logits is not None
+        total = negative_log_likelihood(output.mlm_logits, batch.targets, term.name, sums)
+        return total / max(1, batch.step_predictions)
+
+    def _memory(self, step: int, lanes: tuple[int, ...]) -> Memory:
+        """The state of some lanes before a step; an empty one at the start, and in trial steps of another place."""
+        state = self._states.get(step)
+        if not state:
+            return Memory()
+        return Memory(state, (self.windows.start(step),) * self.run.rows_per_step).of_rows(lanes)
+
+    def _keep(self, step: int, lanes: tuple[int, ...], memory: Memory, all_lanes: int) -> None:
+        """Keeps the state of some lanes before the next step; a lane whose state is not finite begins again."""
+        rows = torch.tensor(lanes, device=self.runtime.torch_device)
+        with self._changing:
+            self._states = {number: state for number, state in self._states.items() if number in (step - 1, step)}
+            state = self._states.setdefault(step, {})
+            for name, tensor in memory.tensors.items():
+                if name not in state:
+                    state[name] = tensor.new_zeros(all_lanes, tensor.shape[1])
+                finite = tensor.isfinite().all(dim=1, keepdim=True)
+                state[name][rows] = torch.where(finite, tensor, 0.0)
+
+    def _micro_batches(
+        self, text: TokenLanes, step: int, start: int, length: int, parts: int, *, together: bool = False
+    ) -> list[LaneBatch]:
+        """The windows of all lanes, split by tokens, or all `together`."""
+        tokens, targets = text.window(start, length)
+        is_open = text.is_open(targets)
+        lanes, count = len(tokens), int(is_open.sum())
+        lengths = np.full(lanes, length, dtype=np.int64)
+        every = np.arange(lanes)
+        cuts = [every]
+        if not together:
+            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(lanes * length, parts))
+        batches = []
+        for part in cuts:
+            flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
+            batches.append(
+                LaneBatch(
+                    batch=Batch.from_flat(flat, np.zeros_like(flat), lengths[part], part, self.runtime.device),
+                    predicted=self._tensor(predicted),
+                    targets=self._tensor(targets[part].ravel()[predicted]),
+                    step=step,
+                    step_predictions=count,
+                    step_lanes=lanes,
+                )
+            )
+        return batches
+
+    def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
