@@ -14,7 +14,6 @@ Language Models"; Srivastava et al. (2015), "Highway Networks".
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +134,7 @@ class CharacterCnn(nn.Module):
         for number in range(NUM_HIGHWAYS):
             self.add_module(f"highway{number}", Highway(num_filters))
         self.projection = ScaledLinear(num_filters, outputs)
+        self.spelling: Tensor | None
         self.register_buffer("spelling", None, persistent=False)
         self._kept: _Kept | None = None
 
@@ -176,7 +176,7 @@ class CharacterCnn(nn.Module):
                 kept = self._kept = _Kept(key, len(self._spelled()), self.outputs, dtype, pieces.device)
             pieces = pieces.clone()
             absent = pieces[~kept.is_known[pieces]]
-            for some in absent.split(_AT_ONCE) if len(absent) else ():
+            for some in torch.split(absent, _AT_ONCE) if len(absent) else ():
                 kept.vectors[some] = self._encode(some, dtype)
                 kept.is_known[some] = True  # after the vectors: another thread may be reading
         return kept.vectors
@@ -196,7 +196,7 @@ class CharacterCnn(nn.Module):
 
     def _spelled(self) -> Tensor:
         assert self.spelling is not None, "read_vocabulary was called"
-        return cast("Tensor", self.spelling)
+        return self.spelling
 
 
 _AT_ONCE = 1024  # pieces that are computed together: at most 50 places with F answers of four bytes for each

@@ -85,7 +85,7 @@ class Encoder(nn.Module, abc.ABC):
     def can_prune(self) -> bool:
         """Whether the last layer can skip the positions that are not read."""
 
-    def read_vocabulary(self, vocabulary: Vocabulary) -> None:  # noqa: B027 - most encoders know pieces by number only
+    def read_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Receives the vocabulary before the first forward pass; by default does nothing.
 
         This is for encoders whose input is how a piece is spelled.

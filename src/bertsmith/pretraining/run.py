@@ -313,7 +313,7 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
         "positions": ("position_embedding_type", settings.positions),
     }
     for option, (field, value) in own.items():
-        if value is not None and (option != "heads" or new.has_attention):
+        if value is not None:
             require(
                 field not in new.omitted,
                 expected=f"an architecture with a choice of {option}",
@@ -361,7 +361,7 @@ def _check_fit(
     )
     require(
         config.two_directions == OBJECTIVES[data.objective].two_directions,
-        expected=f"an objective that a {config.display_name} can learn",
+        expected=f"an objective for the architecture {config.display_name}",
         found=data.objective,
         fix=f"use --objective {config.objective}",
     )
