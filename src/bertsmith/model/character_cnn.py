@@ -80,13 +80,13 @@ class ScaledLinear(nn.Linear):
 
     Attributes:
         initial_deviation: standard deviation of the initial matrix; 1 / sqrt(inputs).
-        initial_bias: the initial bias.
+        initial_bias: the initial bias, see `layers.initialize`.
     """
 
     def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
         super().__init__(inputs, outputs)
         self.initial_deviation = 1 / math.sqrt(inputs)
-        self.initial_bias = initial_bias
+        self.initial_bias = (initial_bias,)
 
 
 class Convolution(nn.Module):

@@ -272,7 +272,7 @@ class ElmoLayer(nn.Module):
         super().__init__()
         half, self.is_first = config.hidden_size // 2, is_first
         for name in ("forward_lstm", "backward_lstm"):
-            lstm = LstmLayer(
+            lstm = _Lstm(
                 half,
                 config.intermediate_size,
                 projection=half,
@@ -296,6 +296,12 @@ class ElmoLayer(nn.Module):
         if not self.is_first:
             to_right, to_left = to_right + forward, to_left + backward
         return to_right, to_left, after
+
+
+class _Lstm(LstmLayer):
+    """An LSTM that forgets little at first: TensorFlow's adds 1 to the forget gate, here half of it in each bias."""
+
+    initial_bias = (0.0, 0.5, 0.0, 0.0)
 
 
 def _lstm(ours: str, theirs: str) -> tuple[Row, ...]:

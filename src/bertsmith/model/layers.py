@@ -102,7 +102,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
     `initial_deviation` has a standard deviation of its own.
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
-    larger model.
+    larger model. A module with an `initial_deviation` or an `initial_bias` (one number for each of as many equal parts
+    of its biases) is initialized with these.
 
     Args:
         names: the parameters to set; None for all.
@@ -114,7 +115,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             continue
         owner = module.get_submodule(name.rpartition(".")[0])
         if name.endswith("bias") or name.rpartition(".")[2].startswith("bias"):
-            parameter.fill_(float(getattr(owner, "initial_bias", 0.0)))
+            values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
+            parameter.copy_(values.repeat_interleave(parameter.numel() // len(values)))
         elif "norm" in name or isinstance(owner, nn.LayerNorm):
             parameter.fill_(1.0)
         else:
