@@ -13,6 +13,7 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.distilbert import DistilBertConfig
 from bertsmith.model.elmo import ElmoConfig
@@ -21,8 +22,8 @@ from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-IN_TRANSFORMERS = ("bert", "distilbert", "roberta")
-ARCHITECTURES = (*IN_TRANSFORMERS, "elmo")
+ARCHITECTURES = ("bert", "distilbert", "roberta")
+EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
 OTHERS = ("distilbert", "roberta")
 CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
 HEADS = (
@@ -85,6 +86,9 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "elmo":
         del shape["num_attention_heads"], shape["attention_probs_dropout_prob"]
         return ElmoConfig(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "awd-lstm":
+        rates = AwdLstmConfig.dropout_changes(dropout)
+        return AwdLstmConfig(hidden_size=32, intermediate_size=48, vocab_size=CONFIG.vocab_size, **rates)
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

@@ -18,7 +18,7 @@ from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.vectors.loading import load_embedder
 from model.examples import shake
-from tasks.architecture_samples import IN_TRANSFORMERS, config_of, tokenizer_of
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
@@ -140,7 +140,7 @@ def test_invalid_settings_are_refused(folder, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("architecture", IN_TRANSFORMERS)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
 def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_library(
     tmp_path, pooling, max_length, architecture

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, OWN_HEAD, PAIR, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -41,11 +41,20 @@ inputs = tokenizer({texts}, padding=True, truncation=True, max_length={longest},
     hidden = encoder(**inputs).last_hidden_state
 {vectors}
 layer = load_file("model.safetensors")
-logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+{blocks}logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+"""
+_BLOCKS = """for name, then in (("norm", "hidden"), ("hidden_norm", None)):
+    weight, bias = layer[f"blocks.{name}.weight"], layer[f"blocks.{name}.bias"]
+    vectors = torch.nn.functional.layer_norm(vectors, weight.shape, weight, bias)
+    if then:
+        vectors = (vectors @ layer[f"blocks.{then}.weight"].T + layer[f"blocks.{then}.bias"]).relu()
 """
 _VECTORS = {
     "cls": "vectors = hidden[:, 0]",
     "mean": 'mask = inputs["attention_mask"].unsqueeze(-1)\nvectors = (hidden * mask).sum(1) / mask.sum(1)',
+    CONCAT: """mask = inputs["attention_mask"].unsqueeze(-1)
+largest = hidden.masked_fill(mask == 0, float("-inf")).amax(1)
+vectors = torch.cat([hidden[:, 0], largest, (hidden * mask).sum(1) / mask.sum(1)], dim=-1)""",
     PAIR: """mask = inputs["attention_mask"]
 weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segments)]
 a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
@@ -78,6 +87,8 @@ _TWO_TEXTS = (
 _READS = {
     "cls": "the last hidden state of `[CLS]`, without the pooler",
     "mean": "the mean of the last hidden states over all tokens",
+    CONCAT: "the last hidden state of the position that represents a text, the maximum and the mean over all tokens, "
+    "through a hidden layer",
     PAIR: "the means a and b of the last hidden states of both texts, |a - b| and a * b",
     APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
 }
@@ -121,8 +132,11 @@ def write_card(
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         metadata: the metadata of the model.
-        library: the library that reads these files besides bertsmith, if there is one; one of `LIBRARIES`.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of an architecture which
+            `transformers` lacks is bertsmith itself.
     """
+    if library == "transformers" and not config.in_transformers:
+        library = "bertsmith"
     paragraphs = (
         _header(config, tensors, metadata, library),
         f"# {_title(config, tensors, metadata)}",
@@ -192,7 +206,8 @@ def _what(
         lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
     lines.append(f"- {_reads(config, metadata)}")
     if config.is_causal:
-        lines.append("- Direction: left to right; each token sees only itself and those before it.")
+        way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
+        lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
     if config.two_directions:
         lines.append(
             "- Direction: two language models, one from left to right and one from right to left, side by side."
@@ -206,6 +221,8 @@ def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     settings = (metadata.spec or {}).get("settings") or {}
     longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
     reads = f"Reads up to {longest} tokens at once, special tokens included"
+    if longest == config.max_tokens and "max_position_embeddings" in config.omitted:
+        return "Reads texts of any length."
     policy = settings.get("long_text")
     if metadata.task in ("span", "tagging") or policy == "windows":
         return f"{reads}; longer texts in windows."
@@ -299,8 +316,9 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
     reads = metadata.reads
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
-        if config.is_causal and reads == "cls":
-            return "The encoder loads in `transformers`; the head reads its last hidden state of the last token."
+        if config.is_causal and reads in ("cls", CONCAT):
+            more = "" if reads == "cls" else ", and the maximum and the mean over all tokens, through a hidden layer"
+            return f"The encoder loads in `transformers`; the head reads its last hidden state of the last token{more}."
         longest = int(((metadata.spec or {}).get("settings") or {}).get("max_length", config.max_tokens))
         code = _encoder_code(config, reads, min(longest, config.max_tokens))
         return (
@@ -324,7 +342,10 @@ def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
         texts, segments = '["A text."], ["Another text."]', 'segments = inputs["token_type_ids"]\n'
         if config.type_vocab_size < 2:  # the encoder does not accept segment ids
             more, segments = ", return_token_type_ids=True", 'segments = inputs.pop("token_type_ids")\n'
-    return _ENCODER.format(vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments)
+    blocks = _BLOCKS if reads == CONCAT else ""
+    return _ENCODER.format(
+        vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments, blocks=blocks
+    )
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

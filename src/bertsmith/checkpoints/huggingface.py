@@ -144,8 +144,7 @@ def write_model_folder(
         write_safetensors(partial / SAFETENSORS, named)
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config)
-        library = "transformers" if config.in_transformers else "bertsmith"
-        write_card(partial, config, ours, tokenizer, metadata, library)
+        write_card(partial, config, ours, tokenizer, metadata, "transformers")
         write_metadata(partial, tokenizer, metadata)
 
 

@@ -88,8 +88,9 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="where settings that are not given come from: auto (size of the training set, model, task) or 2018 "
-            "(the paper; the defaults below) [auto; with --resume that of RUN]",
+            help="where settings that are not given come from: auto (size of the training set, model, task), 2018 "
+            "(the paper; the defaults below) or ulmfit (layer by layer, for language models) [auto; with --resume that "
+            "of RUN]",
         ),
     ] = None,
     metric: Annotated[

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
+from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.heads import apart_of_rows, pair_of_rows
@@ -64,6 +65,23 @@ class FrozenEncoder(RowEncoder):
     def model(self) -> Encoder:
         """The encoder without heads."""
         return self._model
+
+    def choice(self, name: str) -> LayerChoice:
+        """The choice of layers given by a name or by numbers; see `layer_choice`.
+
+        Raises:
+            ConfigError: as `layer_choice`, or a layer has another width than the last one.
+        """
+        choice = super().choice(name)
+        widths = self.model.widths
+        if any(widths[layer] != self.hidden_size for layer in choice.layers):
+            usable = [str(layer) for layer, width in enumerate(widths) if width == self.hidden_size]
+            raise ConfigError(
+                expected=f"layers of width {self.hidden_size}: {', '.join(usable)}",
+                found=f"{name}, with widths {', '.join(str(widths[layer]) for layer in choice.layers)}",
+                fix="list such layers by their numbers",
+            )
+        return choice
 
     def settings(self, choice: LayerChoice) -> dict[str, object]:
         """See `RowEncoder`."""

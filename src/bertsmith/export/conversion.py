@@ -29,7 +29,6 @@ from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import task_name
@@ -86,11 +85,11 @@ def export(
     with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
-            _require_export(folder.config, "an ONNX graph")
             lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
         else:
+            if to == "huggingface":
+                _require_transformers(load.load_any(source, rules=rules, allow_unknown=allow_unknown))
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
-            _require_export(folder.config, "a class in transformers, which the written folder is compared with")
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
         # That a run folder is the source is known only after it has been read.
@@ -101,15 +100,17 @@ def export(
     return folder.report, lines
 
 
-def _require_export(config: EncoderConfig, what: str) -> None:
-    """Checks that there is something to compare an exported model with.
+def _require_transformers(folder: ModelFolder) -> None:
+    """Refuses a model that no class of `transformers` could read.
 
     Raises:
-        ConfigError: no other library has such models.
+        ConfigError: it is of such an architecture.
     """
-    if not config.in_transformers:
+    if not folder.config.in_transformers:
         raise ConfigError(
-            expected=f"an architecture with {what}", found=config.display_name, fix="use the folder as it is"
+            expected="an architecture that `transformers` has",
+            found=folder.config.display_name,
+            fix="copy the folder; only bertsmith reads it",
         )
 
 
@@ -146,6 +147,12 @@ def _write_onnx(
             expected="a model whose head bertsmith knows, for --to onnx",
             found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
             fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
+    if not folder.config.has_graph:
+        raise ConfigError(
+            expected="a Transformer encoder, for --to onnx",
+            found=f"a model of the architecture {folder.config.display_name}",
+            fix="serve it with bertsmith",
         )
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()

@@ -17,6 +17,14 @@ from bertsmith.vectors.sentence_transformers import read_recipe
 if TYPE_CHECKING:
     from bertsmith.checkpoints.plan import LoadReport
 
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
 _CARD_LINES = 6  # of the model card, below its title
 
 
@@ -119,12 +127,7 @@ def inspect_model(source: str | Path) -> ModelReport:
         casing = "lower-cased" if model.tokenizer.rules.lowercase else "case-sensitive"
         text = f"{casing}, {len(model.tokenizer.vocabulary):,} {model.tokenizer.kind}"
     sizes = {
-        "num_hidden_layers": config.num_hidden_layers,
-        "hidden_size": config.hidden_size,
-        "num_attention_heads": config.num_attention_heads,
-        "intermediate_size": config.intermediate_size,
-        "vocab_size": config.vocab_size,
-        "max_position_embeddings": config.max_position_embeddings,
+        **{name: getattr(config, name) for name in _SIZES if name not in config.omitted},
         "parameters": sum(tensor.numel() for tensor in model.tensors.values()),
     }
     return ModelReport(

@@ -53,6 +53,8 @@ class AwdLstmConfig(EncoderConfig):
     display_name: ClassVar[str] = "AWD-LSTM"
     has_pooler: ClassVar[bool] = False
     has_attention: ClassVar[bool] = False
+    in_transformers: ClassVar[bool] = False
+    has_graph: ClassVar[bool] = False
     always_causal: ClassVar[bool] = True
     is_recurrent: ClassVar[bool] = True
     piece_head: ClassVar[str] = "table"
@@ -228,12 +230,13 @@ class AwdLstmModel(Encoder):
                 for kind, tensor in zip(("hidden", "cells"), state, strict=True)
             }
             memory.replace(named, batch.lengths)
+        hidden = [embedded, *found]
         if read is not None:
-            found[-1] = found[-1][read.positions]
+            hidden[-1] = hidden[-1][read.positions]
         if trace is not None:
-            trace.hidden_states += [embedded, *found]
+            trace.hidden_states += hidden
         of_rows = batch.lengths if read is None else read.counts
-        return drops.output(found[-1], of_rows, range(batch.num_rows))
+        return drops.output(hidden[-1], of_rows, range(batch.num_rows))
 
     def pool(self, first: Tensor) -> Tensor:
         """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""

@@ -51,8 +51,10 @@ class EncoderConfig:
     two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
+    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
+    in_transformers: ClassVar[bool] = True
+    has_graph: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
-    in_transformers: ClassVar[bool] = True  # whether `transformers` has such a model
     # Layers, width, heads and feed-forward width of the named sizes.
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES
 
@@ -177,14 +179,8 @@ class EncoderConfig:
     @property
     def shape_in_words(self) -> str:
         """Layers and widths, for people to read."""
-        return f"{self.num_hidden_layers} layers, width {self.hidden_size}, {self.num_attention_heads} attention heads"
-
-    @property
-    def objective(self) -> str:
-        """The objective of pre-training that this model is continued with, unless another one is given."""
-        if self.is_recurrent:
-            return "backward-language-model" if self.reads_backward else "language-model"
-        return "left-to-right" if self.is_causal or self.always_causal else "mlm"
+        heads = f"{self.num_attention_heads} attention heads" if self.has_attention else "without attention"
+        return f"{self.num_hidden_layers} layers, width {self.hidden_size}, {heads}"
 
     @property
     def reads_backward(self) -> bool:

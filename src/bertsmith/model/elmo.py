@@ -62,6 +62,7 @@ class ElmoConfig(EncoderConfig):
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
     in_transformers: ClassVar[bool] = False
+    has_graph: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset(
         {
             "num_attention_heads",
@@ -139,11 +140,6 @@ class ElmoConfig(EncoderConfig):
             f"characters, then {self.num_hidden_layers} layers of LSTM in each direction, width {self.hidden_size}, "
             f"{self.intermediate_size} cells"
         )
-
-    @property
-    def objective(self) -> str:
-        """See `EncoderConfig`."""
-        return "forward+backward"
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head: none unless given, because the encoder's own output is dropped already."""

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, NoiseOfTexts
-from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PREFIX, READS, VECTORS_OF_PAIR
+from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PREFIX, READS, VECTORS_OF_ROW
 from bertsmith.model.piece_heads import PIECE_HEADS
 
 if TYPE_CHECKING:
@@ -224,10 +225,10 @@ class Head:
         assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
-            if self.reads_pairs:
+            if self.pooled and self.reads in VECTORS_OF_ROW:
                 raise ConfigError(
                     expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
-                    found=f"{self.reads!r}, {VECTORS_OF_PAIR} times as wide",
+                    found=f"{self.reads!r}, {VECTORS_OF_ROW[self.reads]} times as wide",
                     fix="use --reads mean, or leave your head out",
                 )
 
@@ -239,7 +240,7 @@ class Head:
     @property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads in ("mean", *OF_TWO_TEXTS)
+        return self.pooled and self.reads in ("mean", CONCAT, *OF_TWO_TEXTS)
 
     @property
     def reads_pairs(self) -> bool:
@@ -251,9 +252,14 @@ class Head:
         """Whether it compares two texts that the encoder reads as sequences of their own."""
         return self.pooled and self.reads == APART
 
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a hidden layer is in front of the output layer."""
+        return self.pooled and self.reads == CONCAT
+
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""
-        return hidden_size * VECTORS_OF_PAIR if self.reads_pairs else hidden_size
+        return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
 
     @property
     def saved_part(self) -> str:
@@ -320,6 +326,9 @@ class EncoderForTask(_OnEncoder):
         self.head = head
         config, outputs = encoder.config, head.outputs
         width = head.width(config.hidden_size)
+        if head.has_blocks:
+            self.add_module(BLOCKS, HeadBlocks(width))
+            width = HeadBlocks.units
         layer = nn.Linear(width, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
@@ -367,10 +376,15 @@ class EncoderForTask(_OnEncoder):
             hidden = apart_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_pairs:
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
+        elif head.has_blocks:
+            hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
-        if noise is not None and probability:
+        if head.has_blocks:
+            blocks = self.get_submodule(BLOCKS)
+            hidden = blocks(hidden, noise, probability)
+        elif noise is not None and probability:
             counts = batch.lengths if read is None else read.counts
             counts = (1,) * len(counts) if head.pooled else counts
             keep = noise.keep(probability, [count * hidden.shape[1] for count in counts], hidden.dtype)

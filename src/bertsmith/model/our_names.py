@@ -9,12 +9,16 @@ OWN_HEAD = "own_head"  # the part of a head that the user wrote
 # What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
 # the hidden state of that position, the mean of the last hidden states over all tokens, special ones included, or for
 # rows of two texts four vectors that compare the means of both, which the encoder reads together in one row ("pair",
-# `heads.pair_of_rows`) or each by itself ("apart", `heads.apart_of_rows`).
-PAIR, APART = "pair", "apart"
+# `heads.pair_of_rows`) or each by itself ("apart", `heads.apart_of_rows`), or that position, the maximum and the mean
+# over all tokens, with a hidden layer on top ("concat", `head_blocks.py`).
+PAIR, APART, CONCAT = "pair", "apart", "concat"
 OF_TWO_TEXTS = (PAIR, APART)
-READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS)
+READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS, CONCAT)
 VECTORS_OF_PAIR = 4
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
+VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
+BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
+HIDDEN_UNITS = 50
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, OWN_HEAD)
 
 
 def whole(ours: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.model.our_names import OWN_HEAD, part_of, whole
+from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, part_of, whole
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -92,7 +92,7 @@ class ParameterNames:
         Args:
             stored: all names of the checkpoint, which identify the variant.
         """
-        if name.startswith(f"{OWN_HEAD}."):
+        if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.")):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if full.removeprefix(self.prefix) in self.buffers:
@@ -169,7 +169,7 @@ class ParameterNames:
         return {row.huggingface: row.ours for row in self.rows()}
 
     def _spelled(self, ours: str) -> str:
-        if part_of(ours) == OWN_HEAD:
+        if part_of(ours) in (OWN_HEAD, BLOCKS):
             return ours
         row, number = self.row_of(ours)
         return row.huggingface.replace("{i}", number)
@@ -179,6 +179,15 @@ class ParameterNames:
         if any(row.huggingface.startswith(self.prefix) for row in self.parts.get("pooler", ())):
             starts.add("pooler")
         return name.split(".", maxsplit=1)[0] in starts
+
+
+def block_shapes(width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the hidden layer of a head that reads vectors of this width, the same for all architectures."""
+    norms = {"norm": width, "hidden_norm": HIDDEN_UNITS}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{BLOCKS}.{name}.{kind}": (size,) for name, size in norms.items() for kind in ("weight", "bias")
+    }
+    return shapes | {f"{BLOCKS}.hidden.weight": (HIDDEN_UNITS, width), f"{BLOCKS}.hidden.bias": (HIDDEN_UNITS,)}
 
 
 def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Row, Row]:

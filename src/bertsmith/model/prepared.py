@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.errors import CheckpointError, nearest
+from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
 from bertsmith.model.transformer import Layer, TransformerEncoder
@@ -102,16 +102,17 @@ def prepare(
 
     Raises:
         CheckpointError: `kept` names a layer that does not exist.
+        ConfigError: int8 of a model that is not a Transformer.
     """
     model.eval().requires_grad_(False)
-    if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
-        return model
     if runtime.precision == "int8" and not any(isinstance(module, TransformerEncoder) for module in model.modules()):
-        raise CheckpointError(
-            expected="a Transformer for int8, whose linear layers it replaces",
-            found="an encoder of another kind",
+        raise ConfigError(
+            expected="a Transformer encoder for int8",
+            found="a model without one",
             fix="use --precision fp32 or bf16",
         )
+    if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
+        return model
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
             known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}

@@ -12,6 +12,7 @@ import torch
 
 from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.files import read_json
+from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.training.settings import TrainSettings
@@ -55,12 +56,14 @@ _CONTINUED: Mapping[str, Any] = {
 }
 
 
+WINDOW, MOST_LANES = 70, 32  # tokens and lanes of a step of a recurrent model
+
 # What differs for a recurrent language model; the rate is for a width of 128.
 _RECURRENT: Mapping[str, Any] = {
     "objective": "language-model",
     "optimizer": "adam",
-    "max_length": 70,
-    "rows_per_step": 32,
+    "max_length": WINDOW,
+    "rows_per_step": MOST_LANES,
     "activation_penalty": 0.0,
     "change_penalty": 0.0,
 }
@@ -132,17 +135,25 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     config = read_config(read_json(described))
     if not config.is_recurrent:
-        return {"objective": config.objective} if config.always_causal or config.two_directions else {}
-    backward = {"objective": "backward-language-model"} if config.reads_backward else {}
+        return {"objective": objective_for(config)}
     return {
         **_RECURRENT,
-        **backward,
+        "objective": objective_for(config),
         "learning_rate": 4e-3,
         "layer_decay": round(1 / 2.6, 4),
         "schedule": "slanted_triangular",
         "beta1": 0.7,
         "beta2": 0.99,
     }
+
+
+def objective_for(config: EncoderConfig) -> str:
+    """The objective that a model is continued with, if none is given."""
+    if config.is_recurrent:
+        return "backward-language-model" if config.reads_backward else "language-model"
+    if config.two_directions:
+        return "forward+backward"
+    return "left-to-right" if config.is_causal else "mlm"
 
 
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import counted, duration, tell, warn
@@ -330,26 +331,26 @@ def _check_fit(
     """Refuses rows longer than the model reads, and a corpus with another vocabulary."""
     require(
         config.has_next_sentence or not data.pairs,
-        expected=f"an objective without pairs for a {config.display_name}, which has no next-sentence head",
+        expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
         found=data.objective,
         fix="use --objective mlm",
     )
     require(
         not config.is_causal or "is_causal" not in config.omitted,
-        expected=f"a bidirectional objective for a {config.display_name}, whose config.json cannot say left-to-right",
+        expected=f"a bidirectional objective for {config.display_name}, whose config.json cannot say left-to-right",
         found=data.objective,
         fix="use --objective mlm",
     )
     require(
         config.is_causal or not config.always_causal,
-        expected=f"an objective that reads from left to right for a {config.display_name}",
+        expected=f"an objective that reads from left to right for {config.display_name}",
         found=data.objective,
         fix=f"use --objective {'language-model' if config.is_recurrent else 'left-to-right'}",
     )
     objective = OBJECTIVES[data.objective]
     require(
         config.is_recurrent or not objective.carries_state,
-        expected=f"an objective that reads rows for a {config.display_name}, which has no state to carry",
+        expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
         found=data.objective,
         fix=f"use --objective {'left-to-right' if config.is_causal else 'mlm'}",
     )
@@ -363,7 +364,7 @@ def _check_fit(
         config.two_directions == OBJECTIVES[data.objective].two_directions,
         expected=f"an objective for the architecture {config.display_name}",
         found=data.objective,
-        fix=f"use --objective {config.objective}",
+        fix=f"use --objective {objective_for(config)}",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

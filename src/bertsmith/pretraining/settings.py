@@ -163,8 +163,7 @@ class PretrainingRunSettings:
     )
     rows_per_step: int = help_field(
         256,
-        "rows per optimizer step, or lanes of contiguous text; auto: 32 for tiny, mini and --init, 64 for small, 128 for "
-        "medium",
+        "rows per optimizer step, or lanes of text; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium",
         most=10**6,
     )
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)

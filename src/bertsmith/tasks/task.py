@@ -79,7 +79,7 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.reads not in READS:
             raise ConfigError(
-                expected="a task whose head reads pooler, cls, mean, pair or apart",
+                expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
             )
