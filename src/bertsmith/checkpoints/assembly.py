@@ -17,7 +17,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
-from bertsmith.model.our_names import BLOCKS, OWN_HEAD, part_of
+from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -146,7 +146,7 @@ def load_for_task(
         for name, tensor in folder.tensors.items()
         if name in state
         and not name.startswith(reinitialized or ("-",))
-        and (keep_head or part_of(name) not in (head.saved_part, BLOCKS))
+        and (keep_head or part_of(name) not in (head.saved_part, BLOCKS, READER))
     }
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)
@@ -160,9 +160,12 @@ def load_for_task(
         )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
-        lacks_blocks = any(part_of(name) == BLOCKS and name not in taken for name in state)
+        lacks_blocks = any(
+            part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)
+            for name, tensor in state.items()
+        )
         if rows != head.outputs or lacks_blocks or (head.on_pooler and "bert.pooler.weight" not in taken):
-            below = " on a pooler" if head.on_pooler else " on a hidden layer" if head.has_blocks else ""
+            below = " on a pooler" if head.on_pooler else " on a hidden layer" if lacks_blocks else ""
             raise CheckpointError(
                 expected=f"a {head.part} head of {head.outputs} rows{below} in '{folder.name}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -314,6 +314,8 @@ def _joined(first: str, second: str) -> str:
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
     reads = metadata.reads
+    if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
+        return "The encoder loads in `transformers`, which has no head with a BiLSTM."
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads in ("cls", CONCAT):

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.layers import Embedding, linear
+from bertsmith.model.layers import Embedding, ScaledLinear, linear
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 MOST_CHARACTERS = 50
@@ -73,20 +73,6 @@ def filters_of(num_filters: int) -> tuple[tuple[int, int], ...]:
     ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     """
     return tuple((width, num_filters // part) for width, part in CONVOLUTIONS)
-
-
-class ScaledLinear(nn.Linear):
-    """A linear layer with initial values of its own.
-
-    Attributes:
-        initial_deviation: standard deviation of the initial matrix; 1 / sqrt(inputs).
-        initial_bias: the initial bias, see `layers.initialize`.
-    """
-
-    def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
-        super().__init__(inputs, outputs)
-        self.initial_deviation = 1 / math.sqrt(inputs)
-        self.initial_bias = (initial_bias,)
 
 
 class Convolution(nn.Module):

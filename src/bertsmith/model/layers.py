@@ -44,6 +44,20 @@ class PreparedLinear(nn.Module, abc.ABC):
         """
 
 
+class ScaledLinear(nn.Linear):
+    """A linear layer with initial values of its own.
+
+    Attributes:
+        initial_deviation: standard deviation of the initial matrix; 1 / sqrt(inputs).
+        initial_bias: the initial bias, see `initialize`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
+        super().__init__(inputs, outputs)
+        self.initial_deviation = 1 / math.sqrt(inputs)
+        self.initial_bias = (initial_bias,)
+
+
 def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
     """The affine map of `layer`, computed in the dtype of `x`.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, part_of, whole
+from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, READER, part_of, whole
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -92,7 +92,7 @@ class ParameterNames:
         Args:
             stored: all names of the checkpoint, which identify the variant.
         """
-        if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.")):
+        if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.", f"{READER}.")):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if full.removeprefix(self.prefix) in self.buffers:
@@ -169,7 +169,7 @@ class ParameterNames:
         return {row.huggingface: row.ours for row in self.rows()}
 
     def _spelled(self, ours: str) -> str:
-        if part_of(ours) in (OWN_HEAD, BLOCKS):
+        if part_of(ours) in (OWN_HEAD, BLOCKS, READER):
             return ours
         row, number = self.row_of(ours)
         return row.huggingface.replace("{i}", number)
