@@ -13,7 +13,8 @@ Language Models"; Srivastava et al. (2015), "Highway Networks".
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +83,7 @@ class Convolution(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(filters, CHARACTER_WIDTH, width))
         self.bias = nn.Parameter(torch.zeros(filters))
-        self.initial_deviation = 1 / math.sqrt(width * CHARACTER_WIDTH)
+        self.initial_deviations = {"weight": 1 / math.sqrt(width * CHARACTER_WIDTH)}
 
     def forward(self, characters: Tensor) -> Tensor:
         """The strongest answer of each filter [U, filters] to the vectors of characters [U, E, c]."""
@@ -191,7 +192,7 @@ _AT_ONCE = 1024  # pieces that are computed together: at most 50 places with F a
 class _CharacterTable(Embedding):
     """The vectors of the characters; initially as spread out as the uniform distribution of the released code."""
 
-    initial_deviation = 1 / math.sqrt(3)
+    initial_deviations: ClassVar[Mapping[str, float]] = {"weight": 1 / math.sqrt(3)}
 
     def __init__(self) -> None:
         super().__init__(NUM_CHARACTERS, CHARACTER_WIDTH)

@@ -57,7 +57,7 @@ class DirectionsHead(nn.Module):
         half = config.hidden_size // 2
         self.weight = nn.Parameter(torch.zeros(config.vocab_size, half))
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.initial_deviation = half**-0.5
+        self.initial_deviations = {"weight": half**-0.5}
 
     def forward(self, hidden: Tensor, word_table: Tensor | None = None, *, backward: bool = False) -> Tensor:
         """Logits [M, V] of the next piece for hidden states [M, D], or of the previous one; there is no word table."""

@@ -95,7 +95,7 @@ class Objective:
         masks: whether that function masks words, so that the masking settings apply.
         is_causal: whether each token attends only to itself and those to its left.
         is_backward: whether the model reads from right to left, and predicts the piece before.
-        carries_state: whether the corpus is read as lanes of contiguous text, with the state of a recurrent model
+        carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
             carried from step to step; otherwise it is read in rows that do not know of each other.
         terms: the terms that the loss sums.
     """
@@ -246,7 +246,7 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="language-model",
-            help="for recurrent models: contiguous text in lanes, with the state carried from step to step, every "
+            help="for recurrent models: contiguous text in parallel tracks, the state carried from step to step, every "
             "position predicts the next piece",
             walk=walk_single,
             find_targets=_next,

@@ -153,7 +153,7 @@ def _workload(
     runtime: Runtime,
     settings: PretrainingRunSettings,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or lanes of contiguous text."""
+    """The work of a run: rows, or tracks of contiguous text."""
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
@@ -333,7 +333,7 @@ def _check_fit(
         config.has_next_sentence or not data.pairs,
         expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
         found=data.objective,
-        fix="use --objective mlm",
+        fix=f"use --objective {objective_for(config)}",
     )
     require(
         not config.is_causal or "is_causal" not in config.omitted,
@@ -345,20 +345,20 @@ def _check_fit(
         config.is_causal or not config.always_causal,
         expected=f"an objective that reads from left to right for {config.display_name}",
         found=data.objective,
-        fix=f"use --objective {'language-model' if config.is_recurrent else 'left-to-right'}",
+        fix=f"use --objective {objective_for(config)}",
     )
     objective = OBJECTIVES[data.objective]
     require(
         config.is_recurrent or not objective.carries_state,
         expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
         found=data.objective,
-        fix=f"use --objective {'left-to-right' if config.is_causal else 'mlm'}",
+        fix=f"use --objective {objective_for(config)}",
     )
     require(
         config.reads_backward == objective.is_backward,
         expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
         found=data.objective,
-        fix=f"use --objective {'backward-language-model' if config.reads_backward else 'language-model'}",
+        fix=f"use --objective {objective_for(config)}",
     )
     require(
         config.two_directions == OBJECTIVES[data.objective].two_directions,
