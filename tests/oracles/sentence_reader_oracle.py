@@ -15,7 +15,9 @@ def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, at
         one, other = read
         found = []
         for here, there in ((one, other), (other, one)):
-            seen = [sum(w * state for w, state in zip((there @ token).softmax(0), there, strict=False)) for token in here]
+            seen = [
+                sum(w * state for w, state in zip((there @ token).softmax(0), there, strict=False)) for token in here
+            ]
             found.append(_both(torch.cat([here, torch.stack(seen)], dim=1), weights, "third", cells))
         read = found
     pooled = [states.max(dim=0).values for states in read]

@@ -15,6 +15,7 @@ from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.model.batch import Batch
 from bertsmith.model.elmo import ElmoConfig, ElmoModel
 from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.sampled_softmax import PieceSampler, sampled_logits
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
@@ -128,6 +129,50 @@ def test_figures_name_both_directions():
     assert objective.trained_parts == ("mlm",)
 
 
+def test_a_sample_lowers_logits_by_the_chance_to_be_compared():
+    """Against a loop over the targets; a target that is also in the sample counts once."""
+    counts = np.arange(LAST)
+    sample = PieceSampler(counts, 12, 5, torch.device("cpu")).of_step(3)
+    shares = (counts + 1) / (counts + 1).sum()
+    head, hidden = model().mlm, torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets = torch.tensor([int(sample.pieces[0]), 5, 6, int(sample.pieces[-1]), 7, 5])
+    with torch.no_grad():
+        found = sampled_logits(hidden, head.weight, head.bias, targets, sample)
+        full = hidden @ head.weight.T + head.bias
+    for row, target in enumerate(targets.tolist()):
+        rest = [piece for piece in sample.pieces.tolist() if piece != target]
+        expected = [full[row, piece] - np.log(1 - (1 - shares[piece]) ** 12) for piece in [target, *rest]]
+        kept = found[row][torch.isfinite(found[row])]
+        np.testing.assert_allclose(kept.numpy(), [float(one) for one in expected], atol=1e-6)
+
+
+def test_samples_hold_pieces_as_often_as_their_chance_says():
+    counts = np.array([0, 0, 50, 200, 1000])
+    sampler = PieceSampler(counts, 3, 1, torch.device("cpu"))
+    drawn = np.zeros(5)
+    for step in range(4000):
+        drawn[sampler.of_step(step).pieces.numpy()] += 1
+    chances = np.exp(sampler.of_step(0).log_chances.numpy())
+    np.testing.assert_allclose(drawn / 4000, chances, atol=0.03)
+    assert torch.equal(sampler.of_step(7).pieces, sampler.of_step(7).pieces)
+
+
+def test_a_sample_of_everything_gives_the_loss_of_the_whole_vocabulary():
+    """With that many draws every piece is compared with, and no logit is lowered."""
+    whole = worked_off(task(model(), documents()), 0)
+    sampled = worked_off(task(model(), documents(), sampled_pieces=5000), 0)
+    assert sampled[0] == pytest.approx(whole[0], rel=1e-6)
+    for name, gradient in whole[2].items():
+        torch.testing.assert_close(sampled[2][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_a_sampled_step_is_the_same_however_it_is_cut():
+    whole = worked_off(task(model(), documents(), sampled_pieces=6), 1)
+    cut = worked_off(task(model(), documents(), sampled_pieces=6, micro_tokens=30), 1)
+    assert cut[0] == pytest.approx(whole[0], abs=1e-12)
+    assert whole[0] != pytest.approx(worked_off(task(model(), documents()), 1)[0], abs=1e-3)
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("two directions")
@@ -203,6 +248,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
     [
         ({"objective": "mlm"}, "an objective for the architecture ELMo"),
         ({"architecture": "bert", "objective": "forward+backward"}, "an objective for the architecture BERT"),
+        ({"architecture": "bert", "sampled_pieces": 5}, "the whole vocabulary in the loss of the architecture BERT"),
+        ({"sampled_pieces": 0}, "sampled_pieces above 0"),
         ({"heads": 4}, "an architecture with a choice of heads"),
         ({"positions": "sinusoidal"}, "an architecture with a choice of positions"),
     ],
@@ -216,6 +263,13 @@ def test_it_fills_no_masks(trained):
     heads = load_pretraining_heads(trained, device="cpu", precision="fp32", needs=("mlm",))
     with pytest.raises(Exception, match="predicts the next piece"):
         heads.fill("let us [MASK] out")
+
+
+def test_a_run_with_samples_learns_too(corpus, tmp_path):
+    """The held-out figures are those of the whole vocabulary."""
+    scores = run(corpus, tmp_path / "run", steps=40, sampled_pieces=8).scores
+    assert scores["held_out_forward_perplexity"] < 8
+    assert scores["held_out_backward_perplexity"] < 8
 
 
 def test_a_run_is_continued_with_its_own_objective(corpus, trained, tmp_path):

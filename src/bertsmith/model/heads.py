@@ -40,6 +40,7 @@ from bertsmith.model.our_names import (
 from bertsmith.model.own_head_checks import new_own_head
 from bertsmith.model.piece_heads import PIECE_HEADS
 from bertsmith.model.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.model.sampled_softmax import PieceSample
 from bertsmith.model.sentence_reader import SentenceReader
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class EncoderForPreTraining(_OnEncoder):
         masked: Tensor | None = None,
         first: Tensor | None = None,
         backward: Tensor | None = None,
+        targets: tuple[Tensor | None, Tensor | None] = (None, None),
+        sample: PieceSample | None = None,
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
@@ -118,13 +121,18 @@ class EncoderForPreTraining(_OnEncoder):
             masked: int64 [M], indices into the last hidden states for the masked-LM head.
             first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
             backward: int64 [M'], indices into the last hidden states whose backward half predicts the piece before.
+            targets: the pieces at `masked` and at `backward`, int64 [M] and [M']; only a sample needs them.
+            sample: the logits are those of the target and of these pieces, [M, 1 + S]; only with two directions.
             trace, memory: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
         if self.config.two_directions:
-            mlm_logits = None if masked is None else self.mlm(hidden[masked])
-            backward_logits = None if backward is None else self.mlm(hidden[backward], backward=True)
-            return PreTrainingOutput(mlm_logits, None, hidden, backward_logits)
+            both = [
+                None if index is None else self.mlm(hidden[index], backward=left, targets=gold, sample=sample)
+                for left, (index, gold) in enumerate(zip((masked, backward), targets, strict=True))
+            ]
+            return PreTrainingOutput(both[0], None, hidden, both[1])
+        assert sample is None, "only a head of two directions compares with a sample"
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
         return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
@@ -284,16 +292,9 @@ class EncoderForTask(_OnEncoder):
             self.add_module(BLOCKS, HeadBlocks(width))
             width = HeadBlocks.units
         if head.has_reader:
-            self.add_module(
-                READER,
-                SentenceReader(
-                    states=len(self._states_read),
-                    width=config.hidden_size,
-                    cells=head.cells,
-                    is_pair=head.is_pair,
-                    attends=head.reads == ATTENTION,
-                ),
-            )
+            states, attends = len(self._states_read), head.reads == ATTENTION
+            reader = SentenceReader(states, config.hidden_size, head.cells, is_pair=head.is_pair, attends=attends)
+            self.add_module(READER, reader)
             width = READER_UNITS
         layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)

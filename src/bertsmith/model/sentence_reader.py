@@ -42,7 +42,7 @@ class SentenceReader(nn.Module):
         attends: whether the tokens of both texts attend to each other.
     """
 
-    def __init__(self, *, states: int, width: int, cells: int, is_pair: bool, attends: bool) -> None:
+    def __init__(self, states: int, width: int, cells: int, *, is_pair: bool, attends: bool) -> None:
         super().__init__()
         assert is_pair or not attends, "attention needs two texts"
         self.is_pair, self.attends = is_pair, attends

@@ -170,6 +170,7 @@ def _workload(
         long_share=settings.long_share,
         micro_tokens=settings.micro_tokens,
         evaluation_rows=settings.evaluation_rows,
+        sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
     )
 
@@ -365,6 +366,12 @@ def _check_fit(
         expected=f"an objective for the architecture {config.display_name}",
         found=data.objective,
         fix=f"use --objective {objective_for(config)}",
+    )
+    require(
+        settings.sampled_pieces is None or config.two_directions,
+        expected=f"the whole vocabulary in the loss of the architecture {config.display_name}",
+        found=f"{settings.sampled_pieces} sampled pieces",
+        fix="leave --sampled-pieces out",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

@@ -25,6 +25,7 @@ from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import Noise, noise_for
 from bertsmith.model.our_names import part_of
+from bertsmith.model.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
@@ -113,6 +114,8 @@ class Pretraining(Workload):
         micro_tokens: the maximum tokens per micro-batch.
         evaluation_rows: the maximum held-out rows per evaluation.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
+        sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
+            figures of the steps are then those of the sample, held-out figures are exact.
     """
 
     model: EncoderForPreTraining
@@ -133,6 +136,7 @@ class Pretraining(Workload):
         micro_tokens: int = 4096,
         evaluation_rows: int = 512,
         unigram: npt.NDArray[np.int64] | None = None,
+        sampled_pieces: int | None = None,
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
@@ -140,6 +144,10 @@ class Pretraining(Workload):
         self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
+        self._sampler: PieceSampler | None = None
+        if sampled_pieces is not None:
+            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
+            self._sampler = PieceSampler(counts, sampled_pieces, data.seed, runtime.torch_device)
         self._border: int | None = None
         self._planned_border = 0
         freeze_unused(self.model, self.objective)
@@ -186,7 +194,8 @@ class Pretraining(Workload):
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
-        return self._losses(model, micro_batch, noise)
+        sample = None if self._sampler is None else self._sampler.of_step(micro_batch.step)
+        return self._losses(model, micro_batch, noise, sample)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
@@ -228,7 +237,7 @@ class Pretraining(Workload):
         return sums
 
     def _losses(
-        self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None
+        self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None, sample: PieceSample | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and its sums for the log; no dropout without noise."""
         output: PreTrainingOutput = model(
@@ -237,6 +246,8 @@ class Pretraining(Workload):
             masked=batch.predicted,
             first=batch.first,
             backward=batch.backward,
+            targets=(batch.targets, batch.backward_targets),
+            sample=sample,
             noise=noise,
             dtype=self.runtime.dtype,
         )
@@ -245,6 +256,7 @@ class Pretraining(Workload):
         for term in self.objective.terms:
             logits, targets = term.logits(output), term.targets(batch)
             if logits is not None and targets is not None:
+                targets = targets if sample is None else torch.zeros_like(targets)  # the first of its logits
                 loss = loss + negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
         return loss, sums
 
