@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -199,9 +199,7 @@ def _what(
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
-        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, "
-        + (f"{config.num_attention_heads} attention heads" if config.has_attention else "without attention")
-        + f"; {count:,} parameters in total.",
+        f"- Encoder: {config.shape_in_words}; {count:,} parameters in total.",
     ]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
@@ -210,6 +208,10 @@ def _what(
     if config.is_causal:
         way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
         lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
+    if config.two_directions:
+        lines.append(
+            "- Direction: two language models, one from left to right and one from right to left, side by side."
+        )
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
@@ -301,7 +303,7 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
-    return _has(tensors, "mlm") and not config.is_causal
+    return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
 
 
 def _joined(first: str, second: str) -> str:
@@ -312,6 +314,8 @@ def _joined(first: str, second: str) -> str:
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
     reads = metadata.reads
+    if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
+        return "The encoder loads in `transformers`, which has no head with a BiLSTM."
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads in ("cls", CONCAT):

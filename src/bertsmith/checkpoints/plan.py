@@ -14,7 +14,7 @@ from torch import Tensor
 from bertsmith.errors import CheckpointError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, PARTS, part_of
+from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, PARTS, READER, READER_UNITS, part_of
 from bertsmith.model.parameter_names import Match, ParameterNames, Skip, block_shapes
 
 Shape = tuple[int, ...]
@@ -209,6 +209,8 @@ def _expected(
         shapes |= block_shapes(config.hidden_size * vectors_of_row)
         if "classifier.weight" in shapes:
             shapes["classifier.weight"] = (shapes["classifier.weight"][0], HIDDEN_UNITS)
-    # Only the class of a user's head knows its shapes.
-    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) == OWN_HEAD}
+    if READER in present and "classifier.weight" in shapes:
+        shapes["classifier.weight"] = (shapes["classifier.weight"][0], READER_UNITS)
+    # Only the class of a user's head knows its shapes, and only the task those of a reader.
+    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER)}
     return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

@@ -21,7 +21,7 @@ from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
 from bertsmith.model.head_blocks import HeadBlocks
-from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, VECTORS_OF_ROW
+from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
@@ -76,8 +76,8 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
     lines = [f"read back: {count} tensors equal bit for bit"]
-    if OWN_HEAD in folder.parts:
-        why = "the head is the user's own"
+    if not {OWN_HEAD, READER}.isdisjoint(folder.parts):
+        why = "the head is the user's own" if OWN_HEAD in folder.parts else "the head has a BiLSTM"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
     spec = spec_of(folder)

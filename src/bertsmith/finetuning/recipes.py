@@ -18,7 +18,7 @@ from typing import Any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import CONCAT
+from bertsmith.model.our_names import CONCAT, READERS
 from bertsmith.settings import AUTO, PAPER, RECIPES, require_recipe
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -29,6 +29,7 @@ _SMALL = 10_000  # training examples below which embeddings are frozen and three
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
 _LOWEST_RATE = 2e-5
+_READER_RATE = 1e-3  # of a BiLSTM on a frozen encoder, which starts at random
 # Peak learning rate times hidden size, and the highest rate: 1e-4 for a width of 384, 5e-5 for 768; of a model that has
 # not read many tokens, 5e-4 for 256.
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
@@ -133,7 +134,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
-    fitted = fitted and given.get("reads") != CONCAT
+    has_reader = given.get("reads") in READERS
+    fitted = fitted and given.get("reads") != CONCAT and not has_reader
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
         if situation.is_well_trained
@@ -150,6 +152,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     }
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"
+    if has_reader:
+        values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
         values["reads"] = PROBE
     if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):

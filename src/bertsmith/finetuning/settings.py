@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import nearest
-from bertsmith.model.our_names import READS
+from bertsmith.model.our_names import READER_CELLS, READERS, READS
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
@@ -28,6 +28,7 @@ LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whos
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {
     "reads": "pooler",
+    "bilstm_cells": READER_CELLS,
     "start": "random",
     "class_weights": "none",
     "keep": "best",
@@ -68,8 +69,13 @@ class FinetuningSettings:
         None,
         "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler), mean (over all "
         "tokens), pair (both means of two texts, their difference and product), apart (the same of texts that the "
-        "encoder reads one by one) or concat (its position, the maximum and the mean over all tokens, with a hidden "
-        "layer on top), or probe: the one on which a linear model is best [pooler; auto: probe; ulmfit: concat]",
+        "encoder reads one by one), concat (its position, the maximum and the mean over all tokens, with a hidden "
+        "layer on top), bilstm or bilstm-attention (a BiLSTM over all hidden states of each text, the second with "
+        "attention between two texts, as in the baselines of GLUE; auto then freezes the body), or probe: the one on "
+        "which a linear model is best [pooler; auto: probe; ulmfit: concat]",
+    )
+    bilstm_cells: int | None = help_field(
+        None, "cells of each direction of the BiLSTM that --reads bilstm and bilstm-attention train [1500]", most=10**5
     )
     start: str = help_field(
         "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"
@@ -105,6 +111,12 @@ class FinetuningSettings:
             expected="freeze as nothing, embeddings or body",
             found=repr(self.freeze),
             fix="use one of them",
+        )
+        require(
+            self.bilstm_cells is None or (self.bilstm_cells > 0 and self.reads in READERS),
+            expected=f"bilstm_cells above 0, and only with reads {' or '.join(READERS)}",
+            found=f"{self.bilstm_cells} with reads {self.reads}",
+            fix="give another number, or leave bilstm_cells out",
         )
         for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
             value = getattr(self, name)

@@ -102,7 +102,8 @@ class FinetuningJob:
         runtime.tell()
         task = task_for(_fitted(spec, folder))
         if task.head.pooled and settings.reads not in (None, PROBE):
-            task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
+            cells = task.spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells
+            task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer

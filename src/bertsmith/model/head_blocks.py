@@ -29,7 +29,7 @@ def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     lengths = torch.tensor(batch.lengths, device=hidden.device)
     pooled = [torch.segment_reduce(exact, kind, lengths=lengths) for kind in ("max", "mean")]
-    return torch.cat([exact[read.positions], *pooled], dim=1)
+    return torch.cat([read.pick(exact), *pooled], dim=1)
 
 
 class HeadBlocks(nn.Module):

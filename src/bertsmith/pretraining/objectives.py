@@ -6,6 +6,7 @@ a new entry, with its own walk (`spans.py`) or targets (`targets.py`, `masking.p
 Torch is not loaded here: settings and data statistics need the objectives, but no model.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,7 +16,7 @@ import numpy as np
 
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single
-from bertsmith.pretraining.targets import FindTargets, next_pieces, no_pieces, previous_pieces
+from bertsmith.pretraining.targets import FindTargets, both_neighbors, next_pieces, no_pieces, previous_pieces
 from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -56,6 +57,15 @@ PIECES = LossTerm(
     logits=attrgetter("mlm_logits"),
     targets=attrgetter("targets"),
     step_count=lambda batch: batch.step_predictions + MASK_COUNT_EPSILON,
+    has_perplexity=True,
+)
+NEXT = dataclasses.replace(PIECES, name="forward")
+PREVIOUS = LossTerm(
+    name="backward",
+    parts=("mlm",),
+    logits=attrgetter("backward_logits"),
+    targets=attrgetter("backward_targets"),
+    step_count=PIECES.step_count,  # a row has as many previous pieces as next ones
     has_perplexity=True,
 )
 PAIRS = LossTerm(
@@ -112,6 +122,11 @@ class Objective:
         return self.positive_pairs is not None
 
     @property
+    def two_directions(self) -> bool:
+        """Whether it trains two language models side by side, one from left to right and one from right to left."""
+        return PREVIOUS in self.terms
+
+    @property
     def scores_pairs(self) -> bool:
         """Whether the pair label is predicted, from [CLS]."""
         return PAIRS in self.terms
@@ -119,7 +134,7 @@ class Objective:
     @property
     def trained_parts(self) -> tuple[str, ...]:
         """The model parts besides the encoder that the objective trains."""
-        return tuple(part for term in self.terms for part in term.parts)
+        return tuple(dict.fromkeys(part for term in self.terms for part in term.parts))
 
     def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Loss (nats) and accuracy of each term, and the total loss, from the sums of a step or an evaluation.
@@ -160,6 +175,10 @@ def _masked(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> Find
 
 def _next(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
     return next_pieces
+
+
+def _both(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return both_neighbors
 
 
 def _previous(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
@@ -217,6 +236,13 @@ OBJECTIVES: dict[str, Objective] = {
             find_targets=_next,
             is_causal=True,
             terms=(PIECES,),
+        ),
+        Objective(
+            name="forward+backward",
+            help="one segment, every position predicts the next piece and, from right to left, the previous one",
+            walk=walk_single,
+            find_targets=_both,
+            terms=(NEXT, PREVIOUS),
         ),
         Objective(
             name="language-model",

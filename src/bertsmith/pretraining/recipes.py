@@ -39,6 +39,10 @@ _NEW_MODEL: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
+# What differs for an architecture, by `model_type`.
+_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "elmo": {"objective": "forward+backward"},
+}
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
     "objective": "mlm",
@@ -147,6 +151,8 @@ def objective_for(config: EncoderConfig) -> str:
     """The objective that a model is continued with, if none is given."""
     if config.is_recurrent:
         return "backward-language-model" if config.reads_backward else "language-model"
+    if config.two_directions:
+        return "forward+backward"
     return "left-to-right" if config.is_causal or config.always_causal else "mlm"
 
 
@@ -157,6 +163,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     new = require_architecture(settings.get("architecture") or "bert").config
     if config is not None:
         new = type(read_config(read_json(Path(str(config)))))
+    values |= _OF_ARCHITECTURE.get(new.model_type, {})
     if new.always_causal:
         values["objective"] = "left-to-right"
     if isinstance(size, str) and size in new.sizes:

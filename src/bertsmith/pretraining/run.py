@@ -170,6 +170,7 @@ def _workload(
         long_share=settings.long_share,
         micro_tokens=settings.micro_tokens,
         evaluation_rows=settings.evaluation_rows,
+        sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
     )
 
@@ -276,7 +277,7 @@ def _first_model(
         of_architecture |= config.dropout_changes(settings.dropout)
     config = dataclasses.replace(config, **of_architecture)
     _check_fit(config, settings, data, corpus)
-    return untrained(config, seed), {}, (), None
+    return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 
 
 def new_model(
@@ -319,12 +320,21 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
-    architecture = require_architecture(settings.architecture or "bert").config
-    if settings.heads is not None and architecture.has_attention:
-        shape["num_attention_heads"] = settings.heads
-    if settings.positions is not None:
-        shape["position_embedding_type"] = settings.positions
-    return architecture.named(settings.size, **shape, **changes)
+    new = require_architecture(settings.architecture or "bert").config
+    own = {
+        "heads": ("num_attention_heads", settings.heads),
+        "positions": ("position_embedding_type", settings.positions),
+    }
+    for option, (field, value) in own.items():
+        if value is not None:
+            require(
+                field not in new.omitted,
+                expected=f"an architecture with a choice of {option}",
+                found=new.display_name,
+                fix=f"leave --{option} out",
+            )
+            shape[field] = value
+    return new.named(settings.size, **shape, **changes)
 
 
 def _check_fit(
@@ -361,6 +371,18 @@ def _check_fit(
         expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
         found=data.objective,
         fix=f"use --objective {objective_for(config)}",
+    )
+    require(
+        config.two_directions == OBJECTIVES[data.objective].two_directions,
+        expected=f"an objective for the architecture {config.display_name}",
+        found=data.objective,
+        fix=f"use --objective {objective_for(config)}",
+    )
+    require(
+        settings.sampled_pieces is None or config.two_directions,
+        expected=f"the whole vocabulary in the loss of the architecture {config.display_name}",
+        found=f"{settings.sampled_pieces} sampled pieces",
+        fix="leave --sampled-pieces out",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

@@ -182,13 +182,26 @@ class PretrainingRunSettings:
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
     )
+    sampled_pieces: int | None = help_field(
+        None,
+        "of a model of two directions: compare each piece with that many others, drawn by their frequency, instead of "
+        "all; for large vocabularies",
+        most=10**7,
+    )
     evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
         require_limits(self)
-        for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
+        for name in (
+            "rows_per_step",
+            "tokens_per_step",
+            "micro_tokens",
+            "evaluation_rows",
+            "long_length",
+            "sampled_pieces",
+        ):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
         require(

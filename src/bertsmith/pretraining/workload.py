@@ -25,10 +25,11 @@ from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import Noise, noise_for
 from bertsmith.model.our_names import part_of
+from bertsmith.model.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
-from bertsmith.pretraining.targets import FindTargets
+from bertsmith.pretraining.targets import NOTHING, FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
@@ -60,8 +61,11 @@ class PretrainingBatch:
         targets: int64 [M], the gold pieces at those positions.
         first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
         labels: int64 [N], the pair labels.
+        backward: int64 [M'], indices into the last hidden states whose backward half predicts the previous piece; None
+            unless the objective has two directions.
+        backward_targets: int64 [M'], the previous pieces.
         step: the step, counted from 0.
-        step_predictions: predictions in the whole step.
+        step_predictions: predictions in the whole step, of one direction.
         step_rows: rows in the whole step.
     """
 
@@ -74,6 +78,8 @@ class PretrainingBatch:
     step: int
     step_predictions: int
     step_rows: int
+    backward: Tensor | None = None
+    backward_targets: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +114,8 @@ class Pretraining(Workload):
         micro_tokens: the maximum tokens per micro-batch.
         evaluation_rows: the maximum held-out rows per evaluation.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
+        sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
+            figures of the steps are then those of the sample, held-out figures are exact.
     """
 
     model: EncoderForPreTraining
@@ -128,6 +136,7 @@ class Pretraining(Workload):
         micro_tokens: int = 4096,
         evaluation_rows: int = 512,
         unigram: npt.NDArray[np.int64] | None = None,
+        sampled_pieces: int | None = None,
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
@@ -135,6 +144,10 @@ class Pretraining(Workload):
         self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
+        self._sampler: PieceSampler | None = None
+        if sampled_pieces is not None:
+            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
+            self._sampler = PieceSampler(counts, sampled_pieces, data.seed, runtime.torch_device)
         self._border: int | None = None
         self._planned_border = 0
         freeze_unused(self.model, self.objective)
@@ -181,7 +194,8 @@ class Pretraining(Workload):
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
-        return self._losses(model, micro_batch, noise)
+        sample = None if self._sampler is None else self._sampler.of_step(micro_batch.step)
+        return self._losses(model, micro_batch, noise, sample)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
@@ -223,7 +237,7 @@ class Pretraining(Workload):
         return sums
 
     def _losses(
-        self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None
+        self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None, sample: PieceSample | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and its sums for the log; no dropout without noise."""
         output: PreTrainingOutput = model(
@@ -231,6 +245,9 @@ class Pretraining(Workload):
             read=batch.read,
             masked=batch.predicted,
             first=batch.first,
+            backward=batch.backward,
+            targets=(batch.targets, batch.backward_targets),
+            sample=sample,
             noise=noise,
             dtype=self.runtime.dtype,
         )
@@ -239,6 +256,7 @@ class Pretraining(Workload):
         for term in self.objective.terms:
             logits, targets = term.logits(output), term.targets(batch)
             if logits is not None and targets is not None:
+                targets = targets if sample is None else torch.zeros_like(targets)  # the first of its logits
                 loss = loss + negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
         return loss, sums
 
@@ -286,19 +304,29 @@ class Pretraining(Workload):
                 device=self.runtime.device,
             )
             assert gathered.read is not None
-            predicted = is_predicted[gathered.chosen]
-            target_ids = found.target_ids[rows_index(found.per_row, part)]
+            predicted = np.flatnonzero(is_predicted[gathered.chosen])
+            chosen = rows_index(found.per_row, part)
+            target_ids = found.target_ids[chosen]
+            has_next = target_ids != NOTHING
+            backward = backward_targets = None
+            if found.previous_ids is not None:
+                previous_ids = found.previous_ids[chosen]
+                has_previous = previous_ids != NOTHING
+                backward = self._tensor(predicted[has_previous])
+                backward_targets = self._tensor(previous_ids[has_previous])
             batches.append(
                 PretrainingBatch(
                     batch=gathered.batch,
                     read=gathered.read,
-                    predicted=self._tensor(np.flatnonzero(predicted)) if num_predicted else None,
-                    targets=self._tensor(target_ids) if num_predicted else None,
-                    first=self._tensor(np.flatnonzero(~predicted)) if pairs else None,
+                    predicted=self._tensor(predicted[has_next]) if num_predicted else None,
+                    targets=self._tensor(target_ids[has_next]) if num_predicted else None,
+                    first=self._tensor(np.flatnonzero(~is_predicted[gathered.chosen])) if pairs else None,
                     labels=self._tensor(rows.labels[part]) if pairs else None,
                     step=step,
-                    step_predictions=num_predicted,
+                    step_predictions=int((found.target_ids != NOTHING).sum()),
                     step_rows=len(rows.lengths),
+                    backward=backward,
+                    backward_targets=backward_targets,
                 )
             )
         return batches

@@ -89,7 +89,15 @@ class ClassificationTask(Task):
         """A linear layer with one output per label on the vector of a row."""
         from bertsmith.model.heads import Head
 
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, reads=self.spec.reads)
+        spec = self.spec
+        return Head(
+            part="classifier",
+            outputs=len(self.spec.labels),
+            pooled=True,
+            reads=spec.reads,
+            is_pair=spec.has_two_texts,
+            cells=spec.bilstm_cells,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""
@@ -113,7 +121,7 @@ class ClassificationTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        require_segments(self.spec.reads, tokenizer)
+        require_segments(self.spec, tokenizer)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         return EncodedExamples(
             rows=rows,
