@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
+from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import APART, OWN_HEAD, PAIR, part_of
@@ -176,7 +177,7 @@ def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Model
     model = config.display_name
     if kind in _PIPELINES:
         return f"{model} for {kind}" + (f": {name}" if name and name != kind else "")
-    return f"{model}, pre-trained" if _has(tensors, "mlm") else f"{model}, an encoder"
+    return f"{model}, pre-trained" if "mlm" in parts_of(tensors, config) else f"{model}, an encoder"
 
 
 def _what(

@@ -178,7 +178,7 @@ def write_google(
             found="is_causal, which Google's code does not support",
             fix="write a Hugging Face folder",
         )
-    if OWN_HEAD in parts_of(tensors):
+    if OWN_HEAD in parts_of(tensors, config):
         raise ConfigError(
             expected="a model whose head Google's code supports",
             found=f"the user's head {metadata.own_head or 'of an unknown class'!r}",

@@ -50,7 +50,8 @@ class TransformerEncoder(Encoder):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if config.can_pool:
+            self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
@@ -76,7 +77,7 @@ class TransformerEncoder(Encoder):
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
         assert memory is None, "a bidirectional encoder reads whole sequences"
-        dtype = dtype or self.pooler.weight.dtype
+        dtype = dtype or self.word_table.dtype
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype))
         if trace is not None:
             trace.hidden_states.append(hidden)
@@ -93,6 +94,7 @@ class TransformerEncoder(Encoder):
 
     def pool(self, first: Tensor) -> Tensor:
         """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
+        assert self.config.can_pool, "an encoder with a pooler"
         return activation(linear(first, self.pooler), self.config.pooler_activation)
 
     def lower(self, depth: int) -> "TransformerEncoder":
@@ -112,7 +114,7 @@ class TransformerEncoder(Encoder):
 
 
 class Embeddings(nn.Module):
-    """The sum of word vectors and, if the encoder has them, segment and position vectors, with norm and dropout."""
+    """The sum of word vectors and, if the encoder has them, segment and position vectors; a norm, if any; dropout."""
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
@@ -122,7 +124,8 @@ class Embeddings(nn.Module):
             self.segment = Embedding(config.type_vocab_size, config.hidden_size)
         if config.position_embedding_type == "absolute":
             self.position = Embedding(config.max_position_embeddings, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if config.norms_embeddings:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> Tensor:
         """The input representation [T, D]."""
@@ -138,12 +141,13 @@ class Embeddings(nn.Module):
         elif config.position_embedding_type == "sinusoidal":
             table = sinusoidal_positions(longest, config.hidden_size).to(total)
             total = total + table[batch.positions]
-        hidden = norm(total, self.norm).to(dtype)
-        if noise is None or not config.hidden_dropout_prob:
+        hidden = (norm(total, self.norm) if config.norms_embeddings else total).to(dtype)
+        probability = config.embedding_dropout
+        if noise is None or not probability:
             return hidden
         sizes = [length * config.hidden_size for length in batch.lengths]
-        keep = noise.keep(config.hidden_dropout_prob, sizes, dtype).view_as(hidden)
-        return hidden * keep * (1 / (1 - config.hidden_dropout_prob))
+        keep = noise.keep(probability, sizes, dtype).view_as(hidden)
+        return hidden * keep * (1 / (1 - probability))
 
 
 class Layer(nn.Module):
