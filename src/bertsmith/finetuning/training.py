@@ -32,7 +32,7 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -101,6 +101,12 @@ class FinetuningJob:
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
         task = task_for(_fitted(spec, folder))
+        require(
+            settings.reads != "pooler" or folder.config.can_pool or not task.head.pooled,
+            expected=f"reads as cls or mean for a {folder.config.display_name}, which has no pooler",
+            found="pooler",
+            fix="use --reads cls",
+        )
         if task.head.pooled and settings.reads not in (None, PROBE):
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
         for name in task.ignored_settings():
@@ -382,7 +388,9 @@ class FinetuningJob:
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
-    """The spec with rows no longer than the model reads."""
+    """The spec with rows no longer than the model reads, and without a pooler where the encoder has none."""
+    if not folder.config.can_pool and spec.reads == "pooler":
+        spec = dataclasses.replace(spec, reads="cls")
     limit = folder.config.max_tokens
     if spec.settings.max_length <= limit:
         return spec
