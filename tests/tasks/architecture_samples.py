@@ -14,11 +14,13 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.distilbert import DistilBertConfig
+from bertsmith.model.gpt import GptConfig
 from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-ARCHITECTURES = ("bert", "distilbert", "roberta")
+ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta")
+WITH_HEADS = ("bert", "distilbert", "roberta")  # whose heads of tasks transformers has
 OTHERS = ("distilbert", "roberta")
 CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
 HEADS = (
@@ -78,6 +80,10 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "distilbert":
         heads = {"seq_classif_dropout": dropout, "qa_dropout": dropout}
         return DistilBertConfig(**shape, **heads, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "openai-gpt":
+        return GptConfig(
+            **{**shape, "intermediate_size": 128}, vocab_size=CONFIG.vocab_size, max_position_embeddings=64
+        )
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

@@ -157,7 +157,7 @@ def load_for_task(
         )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
-        if rows != head.outputs or (head.on_pooler and "bert.pooler.weight" not in taken):
+        if rows != head.outputs or (head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken):
             raise CheckpointError(
                 expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.on_pooler else ''} in "
                 f"'{folder.name}'",
@@ -243,7 +243,7 @@ def _require_own_head(
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (head.on_pooler and "bert.pooler.weight" not in taken):
+    if wanted != found or (head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",

@@ -271,6 +271,8 @@ class _Graph:
     def pooled(self, hidden: str) -> str:
         """The pooled output [B, D]."""
         first = self.node("Gather", hidden, self.scalar(0), axis=1)
+        if not self.config.can_pool:
+            return first
         operator = {"tanh": "Tanh", "relu": "Relu"}[self.config.pooler_activation]
         return self.node(operator, self.dense(first, "bert.pooler"))
 

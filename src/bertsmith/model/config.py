@@ -47,7 +47,7 @@ class EncoderConfig:
     pooler_activation: ClassVar[str] = "tanh"
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
-    can_pool: ClassVar[bool] = True  # without it, a head of whole rows reads a state of the last layer
+    can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
     norms_embeddings: ClassVar[bool] = True
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`

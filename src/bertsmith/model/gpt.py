@@ -108,7 +108,7 @@ class GptConfig(EncoderConfig):
         usual = self.hidden_dropout_prob
         named = dict.fromkeys(_DROPOUTS, usual) | {name: values[name] for name in _DROPOUTS if values[name] is not None}
         del values[_INNER]
-        return {**values, **named, "afn": self.hidden_act.removesuffix("_new"), "n_ctx": self.max_position_embeddings}
+        return {**values, **named, "afn": self.hidden_act.removesuffix("_new")}
 
 
 class GptModel(TransformerEncoder):

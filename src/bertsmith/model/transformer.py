@@ -98,8 +98,12 @@ class TransformerEncoder(Encoder):
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
-        assert self.config.can_pool, "an encoder with a pooler"
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows.
+
+        Without a pooler, these states themselves.
+        """
+        if not self.config.can_pool:
+            return first
         return activation(linear(first, self.pooler), self.config.pooler_activation)
 
     def lower(self, depth: int) -> "TransformerEncoder":
@@ -132,9 +136,7 @@ class Embeddings(nn.Module):
         if config.norms_embeddings:
             self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(
-        self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None
-    ) -> Tensor:
+    def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None) -> Tensor:
         """The input representation [T, D]; positions follow those of the tokens that were read earlier."""
         config = self.config
         longest = max(batch.lengths) if earlier is None else earlier.longest
