@@ -44,7 +44,9 @@ class TrainSettings:
         0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1; auto: 0.1"
     )
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
-    schedule: str = help_field("tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear (auto) or constant")
+    schedule: str = help_field(
+        "tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear (auto), cosine (GPT) or constant"
+    )
     optimizer: str = help_field(
         "adam",
         "adam (2018), lamb (for large batches) or muon (for the layers, adam elsewhere; auto, but not with --init)",
