@@ -169,6 +169,8 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
+        if "mlm" in parts_of(tensors, config) and config.always_causal:
+            pipeline = "text-generation"
     return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
 
 
@@ -270,6 +272,8 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
             command += f" --head my_head.py:{name}"
             load = f'bertsmith.load(".", head={name})'
             imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
+    elif "mlm" in parts_of(tensors, config) and config.is_causal:
+        command, call = 'bertsmith complete --model . "A text that"', 'complete(["A text that"])'
     elif _fills(config, tensors):
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
     else:

@@ -89,6 +89,18 @@ COMMANDS = (
         "bertsmith next --model my-pairs-run/model 'The man went to the store.' 'He bought milk.'",
     ),
     Command(
+        inference.complete,
+        "complete",
+        "bertsmith complete --model my-language-run/model 'The man went to' --tokens 5",
+        inference.complete_settings,
+        misplaced="quote the text",
+    ),
+    Command(
+        inference.perplexity,
+        "perplexity",
+        "bertsmith perplexity my-text/village.txt --model my-language-run/model",
+    ),
+    Command(
         finetuning.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",

@@ -16,7 +16,9 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import CheckpointError
+from bertsmith.inference.completion import Completion, SamplingSettings, complete
 from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.library.abilities import find_abilities, require_attention
@@ -38,6 +40,7 @@ from bertsmith.library.inputs import (
     tokens_of_words,
     warn_cut,
 )
+from bertsmith.settings import require
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
@@ -140,6 +143,47 @@ class Model:
         assert self._pretrained is not None
         require_count(top, "top")
         return self._pretrained.fill_texts(checked_texts(texts), top)
+
+    def complete(
+        self,
+        texts: Sequence[str],
+        top: int = 5,
+        tokens: int = 0,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 1,
+    ) -> list[Completion]:
+        """For each text, the `top` likeliest next pieces, and a continuation of at most `tokens` pieces.
+
+        The continuation takes the likeliest piece each time; with a temperature, `top_k` or `top_p`, pieces are drawn.
+
+        Args:
+            temperature, top_k, top_p, seed: see `SamplingSettings`.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            ConfigError: a number is out of range.
+            InputError: a text is empty, or too long for the model.
+        """
+        self._require("complete")
+        assert self._pretrained is not None
+        require_count(top, "top")
+        require(tokens >= 0, expected="tokens of at least 0", found=tokens, fix="raise it")
+        sampling = SamplingSettings(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        engine, tokenizer = self._pretrained.engine, self._pretrained.tokenizer
+        return complete(engine, tokenizer, checked_texts(texts), top=top, tokens=tokens, sampling=sampling)
+
+    def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
+        """How well the model predicts each text; `Perplexity.of_all` sums them up.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+        """
+        self._require("perplexity")
+        assert self._pretrained is not None
+        return perplexities(self._pretrained.engine, self._pretrained.tokenizer, checked_texts(texts))
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """The probability that the second text of each pair follows the first.
@@ -339,7 +383,7 @@ class Model:
 
     def reads_at_most(self, ability: str) -> int | None:
         """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
-        if ability in ("tag", "answer", "features"):
+        if ability in ("tag", "answer", "features", "perplexity"):
             return None
         if self._is_for_vectors(ability):
             return self.embed_length

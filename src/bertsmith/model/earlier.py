@@ -51,7 +51,8 @@ class Earlier:
         rows, width = len(self._lengths), new.shape[1]
         known = new.new_zeros(rows, self.longest, width)
         if old is not None:
-            known[:, : old.shape[1]] = old
+            kept = min(old.shape[1], self.longest)  # the longest sequence of the memory may have been left out
+            known[:, :kept] = old[:, :kept]
         flat = known.view(-1, width).index_copy(0, self._places, new)
         self._tensors[name] = flat.view(rows, self.longest, width)
         return flat if self._seen is None else flat[self._seen]

@@ -91,10 +91,8 @@ class GptConfig(EncoderConfig):
 
         Dropouts on the embeddings and before a classifier that equal that of the layers follow it when it is changed.
         """
-        if not isinstance(values, Mapping):
-            return super().from_dict(values)
         width = values.get("n_embd")
-        changed = {_INNER: 4 * width} if isinstance(width, int) and values.get(_INNER) is None else {}
+        changed: dict[str, Any] = {_INNER: 4 * width} if isinstance(width, int) and values.get(_INNER) is None else {}
         if values.get("afn", "gelu") in ("gelu", "gelu_new"):
             changed["afn"] = "gelu_new"
         usual = values.get("resid_pdrop", 0.1)

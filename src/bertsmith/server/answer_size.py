@@ -95,6 +95,17 @@ def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:
     return AnswerSize(found + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")
 
 
+def completions(model: "Model", texts: Sequence[str], top: int, tokens: int) -> AnswerSize:
+    """The size of the next pieces of texts and of their continuations."""
+    each = _ITEM + (min(top, len(model.tokenizer.vocabulary)) + tokens) * _CANDIDATE
+    return AnswerSize(len(texts) * each + 3 * _json_of(texts), fix="lower top or tokens, or split it")
+
+
+def predicted(count: int) -> AnswerSize:
+    """The size of the perplexities of texts, one per text."""
+    return AnswerSize(count * 2 * _ITEM)
+
+
 def pieces(texts: Sequence[str]) -> AnswerSize:
     """The size of pieces with their ids and offsets."""
     return AnswerSize(len(texts) * _ITEM, _PIECE)

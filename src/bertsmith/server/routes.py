@@ -261,6 +261,26 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
     return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
 
+@_post("/complete", schemas.CompleteAsked, schemas.CompleteReply)
+async def complete(service: Service, request: Request, asked: schemas.CompleteAsked) -> Listed:
+    """The likeliest next pieces of each text, and its continuation."""
+    host, ability = service.hosts.find(asked.model, "complete")
+    size = answer_size.completions(host.model, asked.texts, asked.top, asked.tokens)
+    names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
+    options = tuple((name, getattr(asked, name)) for name in names)
+    work = await service.work(request, host, ability, asked.texts, size, options)
+    return _listed("predictions", _plain(work.answers), work, host.name, len(asked.texts) * (asked.top + asked.tokens))
+
+
+@_post("/perplexity", schemas.PerplexityAsked, schemas.PerplexityReply)
+async def perplexity(service: Service, request: Request, asked: schemas.PerplexityAsked) -> Listed:
+    """How well a language model predicts each text."""
+    host, ability = service.hosts.find(asked.model, "perplexity")
+    size = answer_size.predicted(len(asked.texts))
+    work = await service.work(request, host, ability, asked.texts, size)
+    return _listed("predictions", _plain(work.answers), work, host.name)
+
+
 @_post("/next", schemas.NextAsked, schemas.NextReply)
 async def next_sentence(service: Service, request: Request, asked: schemas.NextAsked) -> Listed:
     """The probability that the second text of a pair follows the first."""
