@@ -29,6 +29,18 @@ _LOWEST_RATE = 2e-5
 # not read many tokens, 5e-4 for 256.
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
 _RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE = 0.128, 1e-3
+# Radford et al. (2018), section 4.1, in place of the values of BERT's paper.
+_PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "openai-gpt": {
+        "batch_size": 32,
+        "epochs": 3.0,
+        "learning_rate": 6.25e-5,
+        "warmup_share": 0.002,
+        "epsilon": 1e-8,
+        "bias_correction": True,
+        "language_model_loss": 0.5,
+    }
+}
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
 
@@ -101,7 +113,11 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     Raises:
         ConfigError: there is no such recipe.
     """
-    own = of_the_paper(situation.task) if require_recipe(recipe) == PAPER else _automatic(situation, given)
+    if require_recipe(recipe) == PAPER:
+        of_architecture = _PAPER_OF_ARCHITECTURE.get(situation.config.model_type)
+        own = of_the_paper(situation.task) if of_architecture is None else dict(of_architecture)
+    else:
+        own = _automatic(situation, given)
     return {**own, **given}
 
 

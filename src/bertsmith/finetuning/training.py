@@ -102,6 +102,12 @@ class FinetuningJob:
         runtime.tell()
         task = task_for(_fitted(spec, folder))
         require(
+            not settings.language_model_loss or folder.config.is_causal,
+            expected="a left-to-right model for a language-model loss",
+            found=f"a bidirectional {folder.config.display_name}",
+            fix="leave --language-model-loss out",
+        )
+        require(
             settings.reads != "pooler" or folder.config.can_pool or not task.head.pooled,
             expected=f"reads as cls or mean for a {folder.config.display_name}, which has no pooler",
             found="pooler",
@@ -226,6 +232,8 @@ class FinetuningJob:
         values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
         values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
         values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
+        if one.language_model_loss:
+            values["language-model-loss"] = f"{one.language_model_loss:g}"
         return " ".join(f"--{name} {value}" for name, value in values.items())
 
     def record(self) -> dict[str, Any]:
@@ -404,5 +412,11 @@ def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed
         names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
         changes = {**dict.fromkeys(names, settings.dropout), "classifier_dropout": None}  # that of the hidden states
     return load_for_task(
-        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
+        folder,
+        head,
+        keep_head=False,
+        seed=seed,
+        changes=changes,
+        reinit_layers=settings.reinit_layers,
+        predicts=settings.language_model_loss > 0,
     )
