@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_the_task_and_half_that_of_its_texts(kind: str, arch
     means = [language_loss(model, model.encoder, [rows[row] for row in unit]) for unit in units]
     assert both == pytest.approx(plain + 0.5 * torch.stack(means).mean().item(), rel=1e-9)
     again, cut = loss_of(0.5, 30)
-    assert again == pytest.approx(both, rel=1e-9)
+    assert again == pytest.approx(both, rel=1e-7)
     assert gradients.keys() == cut.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(cut[name], gradient, rtol=1e-6, atol=1e-9)

@@ -96,3 +96,15 @@ def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
 def test_heads_belong_to_a_size():
     with pytest.raises(ConfigError, match="expected heads only together with a model size"):
         PretrainingRunSettings(config="config.json", heads=2)
+
+
+def test_a_language_model_reads_full_rows_from_left_to_right():
+    _, data, _ = built(size="tiny", steps=9, architecture="openai-gpt")
+    assert (data.objective, data.contiguous, data.short_sequence_probability) == ("left-to-right", True, 0.0)
+    assert not built(size="tiny", steps=9, objective="left-to-right")[1].contiguous
+
+
+def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():
+    run, data, train = built(recipe="2018", size="base", steps=9000, architecture="openai-gpt", max_length=256)
+    assert (run.rows_per_step, data.max_length, data.contiguous) == (64, 256, True)
+    assert (train.learning_rate, train.schedule, train.warmup_steps) == (2.5e-4, "cosine", 2000)
