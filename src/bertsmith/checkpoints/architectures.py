@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_pipeline, read_tokenizer, read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model import bert, distilbert, gpt, roberta
 from bertsmith.model.config import BertConfig, EncoderConfig
@@ -44,7 +44,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "distilbert": Architecture(
         distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
     ),
-    "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_tokenizer),
+    "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
 }
 

@@ -95,7 +95,7 @@ def complete(
     are drawn, always the same ones for the same --seed. It ends where the model ends the text.
     """
     from bertsmith.inference.completion import SamplingSettings
-    from bertsmith.library.lines import complete_lines
+    from bertsmith.library.language_models import complete_lines
 
     sampling = settings_from(SamplingSettings, settings)
     blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
@@ -124,7 +124,7 @@ def perplexity(
     The perplexity of pieces depends on the vocabulary; that of words and the bits per character can be compared
     between models with different ones.
     """
-    from bertsmith.library.lines import perplexity_of_file
+    from bertsmith.library.language_models import perplexity_of_file
 
     found = perplexity_of_file(file, model, column=column, device=device, precision=precision)
     if json:

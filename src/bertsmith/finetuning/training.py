@@ -20,11 +20,13 @@ from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretra
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.finetuning.base_model import fitted, require_base
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
@@ -32,7 +34,7 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -97,22 +99,11 @@ class FinetuningJob:
         """
         if isinstance(source, FinetuningJob):
             return source.with_settings(settings, recipe)
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
+        folder = with_special_pieces(source if isinstance(source, ModelFolder) else load_any(source))
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
-        task = task_for(_fitted(spec, folder))
-        require(
-            not settings.language_model_loss or folder.config.is_causal,
-            expected="a left-to-right model for a language-model loss",
-            found=f"a bidirectional {folder.config.display_name}",
-            fix="leave --language-model-loss out",
-        )
-        require(
-            settings.reads != "pooler" or folder.config.can_pool or not task.head.pooled,
-            expected=f"reads as cls or mean for a {folder.config.display_name}, which has no pooler",
-            found="pooler",
-            fix="use --reads cls",
-        )
+        task = task_for(fitted(spec, folder))
+        require_base(folder, settings, pooled=task.head.pooled)
         if task.head.pooled and settings.reads not in (None, PROBE):
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
         for name in task.ignored_settings():
@@ -395,28 +386,13 @@ class FinetuningJob:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
-    """The spec with rows no longer than the model reads, and without a pooler where the encoder has none."""
-    if not folder.config.can_pool and spec.reads == "pooler":
-        spec = dataclasses.replace(spec, reads="cls")
-    limit = folder.config.max_tokens
-    if spec.settings.max_length <= limit:
-        return spec
-    warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
-    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
-
-
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+    """The base model with a new head, and what else the settings train."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
         names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
         changes = {**dict.fromkeys(names, settings.dropout), "classifier_dropout": None}  # that of the hidden states
+    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
     return load_for_task(
-        folder,
-        head,
-        keep_head=False,
-        seed=seed,
-        changes=changes,
-        reinit_layers=settings.reinit_layers,
-        predicts=settings.language_model_loss > 0,
+        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
     )

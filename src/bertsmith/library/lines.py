@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.examples import Example
-from bertsmith.datasets.text_lines import TextLines
-from bertsmith.errors import InputError
-from bertsmith.inference.completion import Completion, SamplingSettings, complete, require_causal
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
-from bertsmith.inference.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.outputs import ANSWERS, require_output
-from bertsmith.progress import Progress
 from bertsmith.tasks import glue_tests
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
@@ -56,78 +51,6 @@ def fill_lines(
             places = [place.format(number + 1 + index) for index in range(len(lines))]
             yield from predictor.fill_each(lines, places, top)
             number += len(lines)
-
-
-def complete_lines(
-    model: str | Path,
-    blocks: Iterable[Sequence[str]],
-    top: int = 5,
-    tokens: int = 0,
-    *,
-    sampling: SamplingSettings | None = None,
-    place: str = "text {:,}",
-    device: str = "auto",
-    precision: str = "fp32",
-) -> Iterator[Completion]:
-    """Each line with the `top` likeliest next pieces, and a continuation of at most `tokens` pieces.
-
-    Args:
-        model: anything that `load` accepts, a language model.
-        blocks: lists of lines; the lines of one list may be computed together.
-        sampling: how the pieces of a continuation are chosen; by default the likeliest.
-        place: a format string that names a line by its number in errors.
-        device, precision: as in `load`.
-
-    Raises:
-        CheckpointError: the model does not predict next pieces.
-        InputError: a line is empty or too long for the model.
-    """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
-    number = 0
-    for arrived in blocks:
-        for lines in text_blocks(arrived, LINES):
-            places = [place.format(number + 1 + index) for index in range(len(lines))]
-            yield from complete(
-                predictor.engine,
-                predictor.tokenizer,
-                lines,
-                top=top,
-                tokens=tokens,
-                sampling=sampling,
-                places=places,
-            )
-            number += len(lines)
-
-
-def perplexity_of_file(
-    file: str, model: str | Path, *, column: str | None = None, device: str = "auto", precision: str = "fp32"
-) -> Perplexity:
-    """How well a language model predicts the texts of a file, all together.
-
-    Args:
-        file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
-        model: anything that `load` accepts, a language model.
-        column: the column of a table that holds the texts.
-        device, precision: as in `load`.
-
-    Raises:
-        CheckpointError: the model does not predict next pieces.
-        InputError: the file cannot be read, or holds no text.
-    """
-    source = TextLines(file, column)
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
-    require_causal(predictor.engine)
-    found: list[Perplexity] = []
-    with Progress("predicting", total=None, unit="texts") as progress:
-        for lines in text_blocks(source, LINES):
-            found.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, lines)))
-            progress.advance(len(lines))
-    total = Perplexity.of_all(found)
-    if not total.pieces:
-        raise InputError(
-            expected=f"texts with pieces to predict in '{file}'", found="none", fix="give a file with text"
-        )
-    return total
 
 
 def judge_continuations(

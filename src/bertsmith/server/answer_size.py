@@ -89,7 +89,7 @@ def answers(model: "Model", questions: Sequence[tuple[str, str]], n_best: int) -
 
 def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:
     """The size of the candidates of all masks."""
-    spellings = {MASK, model.tokenizer.vocabulary.special.mask}
+    spellings = {MASK, model.tokenizer.vocabulary.special.mask or MASK}
     masks = sum(text.count(spelling) for text in texts for spelling in spellings)
     found = masks * min(top, len(model.tokenizer.vocabulary)) * _CANDIDATE
     return AnswerSize(found + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.server import answer_size, schemas
+from bertsmith.server import answer_size, language_schemas, schemas
 from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
 from bertsmith.server.held import Lease
@@ -261,8 +261,8 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
     return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
 
-@_post("/complete", schemas.CompleteAsked, schemas.CompleteReply)
-async def complete(service: Service, request: Request, asked: schemas.CompleteAsked) -> Listed:
+@_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
+async def complete(service: Service, request: Request, asked: language_schemas.CompleteAsked) -> Listed:
     """The likeliest next pieces of each text, and its continuation."""
     host, ability = service.hosts.find(asked.model, "complete")
     size = answer_size.completions(host.model, asked.texts, asked.top, asked.tokens)
@@ -272,8 +272,8 @@ async def complete(service: Service, request: Request, asked: schemas.CompleteAs
     return _listed("predictions", _plain(work.answers), work, host.name, len(asked.texts) * (asked.top + asked.tokens))
 
 
-@_post("/perplexity", schemas.PerplexityAsked, schemas.PerplexityReply)
-async def perplexity(service: Service, request: Request, asked: schemas.PerplexityAsked) -> Listed:
+@_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
+async def perplexity(service: Service, request: Request, asked: language_schemas.PerplexityAsked) -> Listed:
     """How well a language model predicts each text."""
     host, ability = service.hosts.find(asked.model, "perplexity")
     size = answer_size.predicted(len(asked.texts))
