@@ -91,14 +91,16 @@ COMMANDS = (
     Command(
         inference.complete,
         "complete",
-        "bertsmith complete --model my-language-run/model 'The man went to' --tokens 5",
+        "bertsmith complete --model my-gpt/model 'The man went to' --tokens 5",
         inference.complete_settings,
+        not_run="it needs a language model; the page on language models runs it",
         misplaced="quote the text",
     ),
     Command(
         inference.perplexity,
         "perplexity",
-        "bertsmith perplexity my-text/village.txt --model my-language-run/model",
+        "bertsmith perplexity my-text/village.txt --model my-gpt/model",
+        not_run="it needs a language model; the page on language models runs it",
     ),
     Command(
         finetuning.finetune,
