@@ -285,10 +285,10 @@ def test_a_damaged_folder_is_one_clear_error(damage: str, tmp_path: Path) -> Non
 def test_an_unknown_architecture_names_those_that_are_known(tmp_path: Path) -> None:
     write_peer(tmp_path, "roberta", "Model")
     change_json(tmp_path / "config.json", model_type="electra")
-    with pytest.raises(ConfigError, match="bert, distilbert, roberta") as caught:
+    with pytest.raises(ConfigError, match="bert, distilbert, openai-gpt, roberta") as caught:
         load_any(tmp_path)
     assert "'electra'" in str(caught.value)
-    assert set(ARCHITECTURES) == {"bert", "distilbert", "roberta", "awd-lstm"}
+    assert set(ARCHITECTURES) == {"bert", "distilbert", "openai-gpt", "roberta", "awd-lstm", "elmo"}
 
 
 @EVERY
@@ -320,7 +320,13 @@ def test_positions_that_leave_no_room_for_a_token_are_refused() -> None:
         RobertaConfig(max_position_embeddings=2)
 
 
-SIZES = {"vocab_size": 30, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SIZES = {
+    "vocab_size": 30,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 128,
+}
 OF_OTHER_TYPES = {
     int: ("3", "x", [1], [], {"a": 1}, True, 1.5),
     float: ("3", "x", [1], [], {"a": 1}, True),

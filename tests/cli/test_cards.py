@@ -114,7 +114,7 @@ def test_the_card_of_a_left_to_right_model_shows_what_it_can_do(tmp_path):
     assert header["pipeline_tag"] == "feature-extraction"
     assert "bertsmith fill" not in text
     assert "fill(" not in text
-    assert "bertsmith embed texts.txt" in text
+    assert "bertsmith complete --model ." in text
     assert "- Direction: left to right" in text
 
 

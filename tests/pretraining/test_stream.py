@@ -16,6 +16,7 @@ from bertsmith.pretraining.spans import (
     OPEN,
     random_ends,
     uniforms,
+    walk_contiguous,
     walk_next_sentence,
     walk_sentence_order,
     walk_single,
@@ -172,6 +173,26 @@ def test_single_rows_lose_nothing_and_cut_only_sentences_that_are_too_long(edges
         assert end in edges or end - first == target
         following = [edge for edge in edges if edge > end]
         assert not following or following[0] - first > target
+
+
+@given(edges=EDGES, target=st.integers(2, 20))
+def test_contiguous_rows_lose_nothing_and_are_full(edges: list[int], target: int) -> None:
+    found = array("q")
+    walk_contiguous(edges, target, 4, 9, uniforms(np.random.default_rng(0)).__next__, found, array("d"))
+    rows = np.array(found).reshape(-1, 7)
+    assert rows[:, 1].tolist() == [0, *rows[:-1, 2].tolist()]
+    assert rows[-1, 2] == edges[-1]
+    assert (rows[:-1, 2] - rows[:-1, 1] == target).all()
+    assert (rows[:, [0, 3, 6]] == [4, -1, -1]).all()
+
+
+def test_contiguous_rows_run_on_over_the_borders_of_sentences_but_not_of_documents() -> None:
+    documents = numbered([[3, 9, 4, 2], [5]])
+    source = stream(documents, objective="left-to-right", contiguous=True, short_sequence_probability=0, max_length=7)
+    rows = sorted(first for first, _, _ in unpacked(epoch_rows(source)))
+    assert rows == [list(range(start, end)) for start, end in ((5, 10), (10, 15), (15, 20), (20, 23), (23, 28))]
+    with pytest.raises(ConfigError, match="without pairs for contiguous rows"):
+        PretrainingDataSettings(contiguous=True)
 
 
 def test_sentence_order_is_swapped_half_of_the_time() -> None:

@@ -19,6 +19,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
+from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 KINDS = {
@@ -38,12 +39,13 @@ KINDS = {
 
 
 def write_models(folder: Path) -> dict[str, Path]:
-    """An untrained model of each kind of task, one with pre-training heads, "novels", and "sentences"."""
+    """An untrained model of each kind of task, one with pre-training heads, "novels", "sentences", and a GPT."""
     paths = {name: folder / name for name in KINDS}
     for name, kind in KINDS.items():
         spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
         write_task_model(paths[name], spec)
-    return {**paths, "novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
+    others = {"novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
+    return {**paths, **others, "stories": Path(write_architecture(folder / "stories", "openai-gpt"))}
 
 
 def write_task_model(path: Path, spec: TaskSpec) -> Path:

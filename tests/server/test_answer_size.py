@@ -49,6 +49,9 @@ def memory_of(value: Any) -> int:
 
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/fill", {"texts": ["[MASK] " * 60] * 50, "top": 20}),
+    ("/complete", {"texts": ["the"] * 50, "top": 40, "tokens": 20}),
+    ("/complete", {"texts": ["\x01" * 9] * 500, "top": 1}),
+    ("/perplexity", {"texts": ["a"] * 500}),
     ("/predict", {"texts": ["a"] * 500, "model": "topics"}),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 50}] * 9}),
     ("/tag", {"texts": ["." * 900] * 3}),

@@ -119,6 +119,8 @@ CUTS = [
     ("/tag", "names", {"texts": ["the " * 40]}, 42, 0),
     ("/answer", "answers", {"questions": [{"question": "who ?" * 10, "context": "the " * 90}]}, 113, 20 - 9),
     ("/fill", "novels", {"texts": ["the [MASK]"]}, 4, 0),
+    ("/complete", "stories", {"texts": ["the film"], "tokens": 3}, 4, 0),
+    ("/perplexity", "stories", {"texts": ["the " * 200]}, 202, 0),
     ("/next", "novels", {"pairs": [["the " * 60, "a " * 10]]}, 73, 9),
     ("/rerank", "novels", {"query": "the " * 70, "passages": ["a", "a " * 65]}, 72 + 3 + 67, 8 + 3),
     ("/rerank", "pairs", {"query": "the " * 20, "passages": ["a", "a " * 20]}, 24 + 43, 11),
@@ -335,9 +337,8 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
     async def script(client: Client) -> None:
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
-        assert sorted(asked) == sorted(
-            "/v1/embeddings /predict /tag /answer /fill /next /rerank /tokenize /attention".split()
-        )
+        known = "/predict /tag /answer /fill /complete /perplexity /next /rerank /tokenize /attention".split()
+        assert sorted(asked) == sorted(["/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()
         parser = _Page()
         parser.feed(page)

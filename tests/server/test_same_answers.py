@@ -81,7 +81,8 @@ class Draw:
 
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
-                                 *"fill next rerank cosine tokenize attention".split()]).item()  # fmt: skip
+                                 *"fill complete perplexity next rerank".split(),
+                                 *"cosine tokenize attention".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
     def _embed(self, encoding: str = "float") -> Asked:
@@ -187,6 +188,20 @@ class Draw:
             return [model.fill([text], top)[0].to_dict() for text in texts]
 
         return self._with("/fill", {"texts": texts, "top": top}, _predictions, bare)
+
+    def _complete(self) -> Asked:
+        texts = self.some(lambda: self.text(9))
+        drawn = {"temperature": 0.8, "top_k": 9, "top_p": 0.9, "seed": int(self.draw.integers(9))}
+        options = {"top": int(self.draw.integers(1, 9)), "tokens": int(self.draw.integers(0, 6)), **drawn}
+        model = self.models["stories"]
+        bare = lambda: [model.complete([text], **options)[0].to_dict() for text in texts]  # noqa: E731
+        return self._with("/complete", {"texts": texts, **options}, _predictions, bare)
+
+    def _perplexity(self) -> Asked:
+        texts = self.some(lambda: self.text(90))
+        model = self.models["stories"]
+        bare = lambda: [model.perplexity([text])[0].to_dict() for text in texts]  # noqa: E731
+        return self._with("/perplexity", {"texts": texts}, _predictions, bare)
 
     def _next(self) -> Asked:
         pairs = self.some(self.pair)

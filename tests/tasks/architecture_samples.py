@@ -18,12 +18,14 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.distilbert import DistilBertConfig
 from bertsmith.model.elmo import ElmoConfig
 from bertsmith.model.encoder import Encoder
+from bertsmith.model.gpt import GptConfig
 from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-ARCHITECTURES = ("bert", "distilbert", "roberta")
+ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta")
 EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
+WITH_HEADS = ("bert", "distilbert", "roberta")  # whose heads of tasks transformers has
 OTHERS = ("distilbert", "roberta")
 CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
 HEADS = (
@@ -90,6 +92,10 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         rates = AwdLstmConfig.dropout_changes(dropout)
         shape = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "initializer_range": 0.5}
         return AwdLstmConfig(**shape, vocab_size=CONFIG.vocab_size, **rates)
+    if architecture == "openai-gpt":
+        return GptConfig(
+            **{**shape, "intermediate_size": 128}, vocab_size=CONFIG.vocab_size, max_position_embeddings=64
+        )
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

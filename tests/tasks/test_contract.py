@@ -137,7 +137,9 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
-    predictor = load_predictor(tmp_path / "run" / "model")
+    # Packed products compute the GELU of a GPT with other last digits than torch.
+    products = "plain" if architecture == "openai-gpt" else "auto"
+    predictor = load_predictor(tmp_path / "run" / "model", products=products)
     scores, predictions = predictor.evaluate(data.dev)
     best = result.runs[result.best].scores
     assert scores.keys() == best.keys()

@@ -18,7 +18,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
-from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of, write_byte_level
+from tasks.architecture_samples import WITH_HEADS, config_of, tokenizer_of, write_byte_level
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
 
 CLASSES = {
@@ -32,7 +32,7 @@ KINDS = ["single", "pair", "several labels", "number", "choice", "tags", "answer
 
 
 EVERY = pytest.mark.parametrize("kind", KINDS)
-EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", WITH_HEADS)
 
 
 def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4) -> EncoderForTask:

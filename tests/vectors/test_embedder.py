@@ -149,6 +149,8 @@ def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_librar
         "sentence_transformers", reason="sentence-transformers is not installed"
     )
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    if pooling == "cls" and architecture == "openai-gpt":
+        pytest.skip("the first token sees only itself; here cls is the token that represents the row, its last one")
     model = untrained(config_of(architecture), 5, tokenizer_of(architecture).vocabulary)
     shake(model)
     tokenizer = tokenizer_of(architecture)

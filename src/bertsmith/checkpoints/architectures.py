@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_pipeline, read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model import awd_lstm, bert, distilbert, elmo, roberta
+from bertsmith.model import awd_lstm, bert, distilbert, elmo, gpt, roberta
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.model.parameter_names import ParameterNames
@@ -45,6 +45,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
     ),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
+    "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
 }

@@ -111,6 +111,7 @@ def load_for_task(
     seed: int = 0,
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
+    predicts: bool = False,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
@@ -121,9 +122,10 @@ def load_for_task(
         seed: seed for initializing new parameters.
         changes: fields of the configuration to override, such as the dropout.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
+        predicts: also load the head that scores pieces.
 
     Raises:
-        CheckpointError: the source has no vocabulary, or lacks the required head.
+        CheckpointError: the source has no vocabulary, or lacks a required head.
         ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
     tokenizer = folder.require_tokenizer()
@@ -137,7 +139,7 @@ def load_for_task(
             fix="lower it",
         )
     with torch.device("meta"):
-        model = EncoderForTask(new_encoder(config), head, seed=None)
+        model = EncoderForTask(new_encoder(config), head, seed=None, predicts=predicts)
     state = model.state_dict()
     reinitialized = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
     reinitialized += ("bert.pooler.",) if reinit_layers else ()
@@ -148,6 +150,12 @@ def load_for_task(
         and not name.startswith(reinitialized or ("-",))
         and (keep_head or part_of(name) not in (head.saved_part, BLOCKS, READER))
     }
+    if predicts and "mlm" not in folder.parts and config.piece_head != "tied":
+        raise CheckpointError(
+            expected=f"a head that predicts pieces in '{folder.name}', for the auxiliary language-model loss",
+            found=", ".join(folder.parts) or "no head",
+            fix="leave --language-model-loss out, or use the model as it was after pre-training",
+        )
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)
     elif keep_head and OWN_HEAD in folder.parts:
@@ -164,7 +172,8 @@ def load_for_task(
             part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)
             for name, tensor in state.items()
         )
-        if rows != head.outputs or lacks_blocks or (head.on_pooler and "bert.pooler.weight" not in taken):
+        lacks_pooler = head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken
+        if rows != head.outputs or lacks_blocks or lacks_pooler:
             below = " on a pooler" if head.on_pooler else " on a hidden layer" if lacks_blocks else ""
             raise CheckpointError(
                 expected=f"a {head.part} head of {head.outputs} rows{below} in '{folder.name}'",
@@ -260,7 +269,7 @@ def _require_own_head(
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (head.on_pooler and "bert.pooler.weight" not in taken):
+    if wanted != found or (head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
+from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
@@ -183,6 +184,8 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
+        if "mlm" in parts_of(tensors, config) and config.always_causal:
+            pipeline = "text-generation"
     return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
 
 
@@ -191,7 +194,7 @@ def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Model
     model = config.display_name
     if kind in _PIPELINES:
         return f"{model} for {kind}" + (f": {name}" if name and name != kind else "")
-    return f"{model}, pre-trained" if _has(tensors, "mlm") else f"{model}, an encoder"
+    return f"{model}, pre-trained" if "mlm" in parts_of(tensors, config) else f"{model}, an encoder"
 
 
 def _what(
@@ -290,6 +293,8 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
             command += f" --head my_head.py:{name}"
             load = f'bertsmith.load(".", head={name})'
             imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
+    elif "mlm" in parts_of(tensors, config) and config.is_causal:
+        command, call = 'bertsmith complete --model . "A text that"', 'complete(["A text that"])'
     elif _fills(config, tensors):
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
     else:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
+from bertsmith.checkpoints.fused_layers import join_fused, split_fused
 from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.metadata import WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
@@ -74,9 +75,9 @@ def read_model_folder(
         notes.append("no vocabulary in the folder")
     if tokenizer is not None:
         tokenizer = with_segments(tokenizer, config.type_vocab_size)
-    stored = read_weights(folder)
-    shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     names = architecture.names
+    stored = split_fused(read_weights(folder), names)
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     plan = plan_loading(
         shapes,
         functools.partial(names.from_huggingface, stored=shapes),
@@ -88,7 +89,10 @@ def read_model_folder(
         vectors_of_row=metadata.vectors_of_row,
     )
     _require_equal_copies(plan, stored, source)
-    tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
+    tensors = {
+        ours: stored[name].T.contiguous() if transposed else stored[name].contiguous()
+        for ours, (name, transposed) in plan.take.items()
+    }
     require_numbers(tensors, source)
     if metadata.task is None:
         architecture_named, problem_type = _declared(values)
@@ -136,12 +140,15 @@ def write_model_folder(
     metadata.check_labels(ours)
     if config.position_embedding_type != "absolute":
         ours[POSITIONS] = fixed_positions(config, ours)
-    architecture = class_of(names, parts_of(ours), metadata.task, metadata.reads)
-    named = {names.to_huggingface(name, architecture): tensor for name, tensor in ours.items()}
+    architecture = class_of(names, parts_of(ours, config), metadata.task, metadata.reads)
+    named = {
+        names.to_huggingface(name, architecture): tensor.T if names.transposes(name) else tensor
+        for name, tensor in ours.items()
+    }
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         dtype = str(next(iter(ours.values())).dtype).removeprefix("torch.")
         write_json(partial / "config.json", config_json(config, architecture, dtype, metadata))
-        write_safetensors(partial / SAFETENSORS, named)
+        write_safetensors(partial / SAFETENSORS, join_fused(named, names))
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config)
         write_card(partial, config, ours, tokenizer, metadata, "transformers")
@@ -197,7 +204,7 @@ def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, re
         kind = "ForPreTraining" if "nsp" in parts else "ForMaskedLM"
     elif "nsp" in parts:
         kind = "ForNextSentencePrediction"
-    return names.class_prefix + kind
+    return names.class_named(kind)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

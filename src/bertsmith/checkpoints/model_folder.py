@@ -13,7 +13,7 @@ from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.finite import not_finite
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import PARTS, part_of
+from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -49,7 +49,7 @@ class ModelFolder:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, own_head."""
-        return parts_of(self.tensors)
+        return parts_of(self.tensors, self.config)
 
     def require_tokenizer(self) -> Tokenizer:
         """The tokenizer.
@@ -71,13 +71,18 @@ def no_vocabulary(place: Path | str) -> CheckpointError:
     )
 
 
-def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
+def parts_of(tensors: Mapping[str, Any], config: EncoderConfig) -> tuple[str, ...]:
     """The parts beyond embeddings and layers that have a tensor.
 
-    >>> parts_of({"bert.pooler.bias": 0, "bert.embeddings.norm.bias": 0, "mlm.bias": 0})
+    A language model whose head is the word table has that head (mlm) unless it has the head of a task.
+
+    >>> from bertsmith.model.config import BertConfig
+    >>> parts_of({"bert.pooler.bias": 0, "bert.embeddings.norm.bias": 0, "mlm.bias": 0}, BertConfig())
     ('pooler', 'mlm')
     """
     present = {part_of(name) for name in tensors}
+    if config.piece_head == "tied" and present.isdisjoint(("classifier", "span", OWN_HEAD)):
+        present.add("mlm")
     return tuple(part for part in PARTS if part in present)
 
 

@@ -6,13 +6,13 @@ switch there: they are written as a pipeline, with the general class that runs i
 """
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.bpe_json import ONLY_UNKNOWN, byte_level_json, gpt_json, template_json
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError, VocabularyError
-from bertsmith.files import read_json, write_json
+from bertsmith.files import read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
@@ -180,9 +180,7 @@ def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | No
         VocabularyError: a special piece is missing.
         InputError: a file is damaged.
     """
-    config = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
-    named = {field: _content(config.get(f"{field}_token")) or usual for field, usual in _BYTE_LEVEL._asdict().items()}
-    special = SpecialPieces(**named)
+    special = _special_named(folder, _BYTE_LEVEL)
     description = _read_object(folder / "tokenizer.json")
     if description:
         return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
@@ -193,44 +191,40 @@ def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | No
     return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
 
 
-def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: SpecialPieces) -> dict[str, Any]:
-    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`."""
-    processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
-    pairs = [line.split(" ") for line in merges if line and not line.startswith("#version")]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": ids.get(piece),
-                "content": piece,
-                "single_word": False,
-                "lstrip": piece == special.mask,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for piece in special
-        ],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": {"type": "RobertaProcessing", **processor, "trim_offsets": True, "add_prefix_space": False},
-        "decoder": {**byte_level, "add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": ids,
-            "merges": pairs,
-        },
-    }
+def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
+    """The special pieces that the files of a tokenizer name; the usual ones for what they leave out.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    config = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+    named = {field: _content(config.get(f"{field}_token")) or piece for field, piece in usual._asdict().items()}
+    return SpecialPieces(**named)
+
+
+def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder with a GPT, and notes; None if there is no vocabulary.
+
+    It is that of `tokenizer.json`, or of `vocab.json` and `merges.txt`; a GPT that was trained here has WordPieces.
+
+    Args:
+        metadata: see `read_wordpiece`.
+
+    Raises:
+        BertsmithError: as for `read_wordpiece` and `read_pipeline`.
+    """
+    description, vocabulary = _read_object(folder / "tokenizer.json"), folder / "vocab.json"
+    source = folder / "tokenizer.json"
+    if not description and vocabulary.exists() and not (folder / "vocab.txt").exists():
+        require_file(folder / "merges.txt", "the merges of the vocabulary next to it")
+        merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
+        description, source = gpt_json(_read_object(vocabulary), merges), vocabulary
+    model = description.get("model")
+    if not (isinstance(model, dict) and model.get("type") == "BPE"):
+        return read_tokenizer(folder, metadata)
+    if description.get("post_processor") is None:
+        description = {**description, "post_processor": template_json([], [], [])}
+    return PipelineTokenizer(description, _special_named(folder, ONLY_UNKNOWN), source=f"'{source}'"), []
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
@@ -292,14 +286,8 @@ def with_segments(tokenizer: Tokenizer, count: int) -> Tokenizer:
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    special = tokenizer.vocabulary.special
-    return {
-        "cls_token": special.cls,
-        "mask_token": special.mask,
-        "pad_token": special.pad,
-        "sep_token": special.sep,
-        "unk_token": special.unk,
-    }
+    special = tokenizer.vocabulary.special._asdict()
+    return {f"{name}_token": special[name] for name in sorted(special) if special[name]}
 
 
 def _model_inputs(config: EncoderConfig) -> list[str]:

@@ -90,6 +90,20 @@ COMMANDS = (
         "bertsmith next --model my-pairs-run/model 'The man went to the store.' 'He bought milk.'",
     ),
     Command(
+        inference.complete,
+        "complete",
+        "bertsmith complete --model my-gpt/model 'The man went to' --tokens 5",
+        inference.complete_settings,
+        not_run="it needs a language model; the page on language models runs it",
+        misplaced="quote the text",
+    ),
+    Command(
+        inference.perplexity,
+        "perplexity",
+        "bertsmith perplexity my-text/village.txt --model my-gpt/model",
+        not_run="it needs a language model; the page on language models runs it",
+    ),
+    Command(
         finetuning.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",

@@ -1,6 +1,6 @@
-"""Commands for the pre-training heads of a model: fill masks, and judge the next sentence."""
+"""Commands for the pre-training heads of a model: fill masks, judge the next sentence, complete texts."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,8 +12,10 @@ from bertsmith.cli.options import (
     note,
     print_json,
     say,
+    settings_from,
 )
 from bertsmith.cli.text import line_blocks, stdin_bytes
+from bertsmith.cli.vectors import ColumnOption, FileArgument
 
 
 def fill(
@@ -68,3 +70,68 @@ def next_sentence(
             say(f"{found.probability:.4f}  {found.text}")
         if found.cut_tokens:
             note(f"tokens truncated from A and {found.text[:40]!r}: {found.cut_tokens}")
+
+
+def complete_settings() -> list[type]:
+    """The settings classes of `bertsmith complete`."""
+    from bertsmith.inference.completion import SamplingSettings
+
+    return [SamplingSettings]
+
+
+def complete(
+    model: ModelOption,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="a text to continue, or - for lines on stdin")],
+    top: Annotated[int, typer.Option(min=1, help="candidates for the next piece")] = 5,
+    tokens: Annotated[int, typer.Option(min=0, help="also continue the text with up to this many pieces")] = 0,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+    **settings: Any,
+) -> None:
+    """Print the likeliest next pieces of a text, with their probabilities; with --tokens, continue the text.
+
+    A continuation takes the likeliest piece each time, unless --temperature, --top-k or --top-p is given: then pieces
+    are drawn, always the same ones for the same --seed. It ends where the model ends the text.
+    """
+    from bertsmith.inference.completion import SamplingSettings
+    from bertsmith.library.language_models import complete_lines
+
+    sampling = settings_from(SamplingSettings, settings)
+    blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
+    for found in complete_lines(
+        model, blocks, top, tokens, sampling=sampling, place=place, device=device, precision=precision
+    ):
+        if json:
+            print_json(found.to_dict())
+        elif tokens:
+            say(found.text + found.continuation)
+        else:
+            for one in found.next:
+                say(f"{one.probability:.4f}  {one.piece}")
+
+
+def perplexity(
+    file: FileArgument,
+    model: ModelOption,
+    column: ColumnOption = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Print how well a language model predicts the texts of a file, each line from its own beginning.
+
+    The perplexity of pieces depends on the vocabulary; that of words and the bits per character can be compared
+    between models with different ones.
+    """
+    from bertsmith.library.language_models import perplexity_of_file
+
+    found = perplexity_of_file(file, model, column=column, device=device, precision=precision)
+    if json:
+        print_json(found.to_dict())
+        return
+    say(f"perplexity of a piece: {found.perplexity:,.2f} ({found.pieces:,} pieces)")
+    say(f"perplexity of a word: {found.word_perplexity:,.2f} ({found.words:,} words)")
+    say(f"bits per character: {found.bits_per_character:.3f} ({found.characters:,} characters)")
+    if found.unknown:
+        note(f"{found.unknown / found.pieces:.1%} of the pieces stand for unknown words, which are easy to predict")

@@ -9,14 +9,21 @@ Letters: N rows, R positions that are read, r those of some rows, K outputs of a
 import abc
 import contextlib
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bertsmith.encoding.row_encoder import RowEncoder
-from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, computed
+from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, computed, separate_rows
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
+from bertsmith.text.encoded import Ids
+from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertsmith.model.memory import Memory
 
 # The heads of a model: of its task, or of pre-training.
 TASK, MASKED_LM, NEXT_SENTENCE = "task", "masked_lm", "next_sentence"
@@ -62,6 +69,32 @@ class Engine(abc.ABC):
 
         Heads that read one vector per row give one row of logits for each row.
         """
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether `next_logits` can read on from what it has read before."""
+        return False
+
+    def new_memory(self) -> "Memory":
+        """The memory of nothing; only with `has_memory`."""
+        raise NotImplementedError
+
+    def next_logits(self, rows: Sequence[Ids], memory: "Memory | None" = None) -> Logits:
+        """The logits of the piece after each row of tokens, float32 [N, V].
+
+        Args:
+            rows: at least one token each.
+            memory: what was read in front of these rows, which afterwards includes them; only with `has_memory`.
+
+        Raises:
+            NotFiniteError: without a memory, if the model computed no finite numbers for a row.
+        """
+        assert memory is None, "an engine without a memory"
+        lengths = np.array([len(row) for row in rows], dtype=np.int32)
+        tokens = np.concatenate(rows).astype(np.int32)
+        packed = PackedRows(tokens, np.zeros_like(tokens), lengths, np.zeros_like(lengths))
+        last = np.cumsum(lengths, dtype=np.int64) - 1
+        return self.logits(separate_rows(packed, last), MASKED_LM, self.masked_lm_tokens, lambda share: None)
 
     @abc.abstractmethod
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> RowEncoder:

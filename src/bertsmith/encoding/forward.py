@@ -1,15 +1,19 @@
 """The forward pass of evaluation and prediction in torch: from encoded examples to logits in the same order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 
 from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, TASK, Engine
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
+from bertsmith.model.memory import Memory
 from bertsmith.runtime import Runtime
+from bertsmith.text.encoded import Ids
 from bertsmith.text.tokenizer import Tokenizer
 
 Model = EncoderForTask | EncoderForPreTraining
@@ -63,6 +67,29 @@ class TorchEngine(Engine):
             output = model(gathered.batch, read=gathered.read, dtype=dtype, **asked)
             logits = output.mlm_logits if head == MASKED_LM else output.nsp_logits
         return cast("Logits", logits.float().cpu().numpy())
+
+    @property
+    def has_memory(self) -> bool:
+        """See `Engine`."""
+        return self.is_causal
+
+    def new_memory(self) -> Memory:
+        """See `Engine`."""
+        return Memory()
+
+    @torch.inference_mode()
+    def next_logits(self, rows: Sequence[Ids], memory: Memory | None = None) -> Logits:
+        """See `Engine`."""
+        if memory is None:
+            return super().next_logits(rows)
+        model = self._model
+        assert isinstance(model, EncoderForPreTraining), "a model with a head for pieces"
+        tokens = np.concatenate(rows)
+        batch = Batch.from_flat(tokens, np.zeros_like(tokens), [len(row) for row in rows], device=self.runtime.device)
+        every = torch.arange(len(rows), device=self.runtime.torch_device)
+        dtype = self.runtime.dtype
+        output = model(batch, read=Read.last(batch), masked=every, dtype=dtype, memory=memory)
+        return cast("Logits", output.mlm_logits.float().cpu().numpy())
 
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> FrozenEncoder:
         """See `Engine`."""

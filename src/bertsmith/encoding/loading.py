@@ -39,7 +39,7 @@ def load_frozen_encoder(
     else:
         # Computed at once: to wait would keep a second copy of the weights in memory.
         base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
-    has_pooler = "pooler" not in loaded.new_parts
+    has_pooler = folder.config.can_pool and "pooler" not in loaded.new_parts
     kept = folder.metadata.kept_layers(folder.path)
     scales, digest = read_scales(folder) if runtime.precision == "int8" else (None, "")
     prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept, scales)

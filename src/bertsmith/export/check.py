@@ -190,7 +190,7 @@ class _Kept:
 
 
 def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
-    has_vocabulary = len(outputs) > 1 and "mlm.bias" in folder.tensors
+    has_vocabulary = len(outputs) > 1 and "mlm" in folder.parts
     return folder.config.vocab_size if has_vocabulary else folder.config.hidden_size
 
 

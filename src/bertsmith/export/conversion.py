@@ -14,7 +14,7 @@ from bertsmith.checkpoints import huggingface, load
 from bertsmith.checkpoints.architectures import architecture_of
 from bertsmith.checkpoints.card import with_additions, write_card
 from bertsmith.checkpoints.metadata import CARD, write_metadata
-from bertsmith.checkpoints.model_folder import ModelFolder, parts_of
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.checkpoints.tokenizer_files import write_tokenizer
@@ -207,7 +207,7 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path,
         metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
     metadata.check_labels(folder.tensors)
     names = architecture_of(folder.config).names
-    architecture = huggingface.class_of(names, parts_of(folder.tensors), metadata.task, metadata.reads)
+    architecture = huggingface.class_of(names, folder.parts, metadata.task, metadata.reads)
     write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", metadata))
     write_tokenizer(partial, tokenizer, folder.config)
     write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx")

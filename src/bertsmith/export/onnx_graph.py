@@ -20,6 +20,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 import bertsmith
+from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
 from bertsmith.model.config import EncoderConfig
@@ -53,7 +54,7 @@ def build_graph(
         ConfigError: onnx is not installed.
     """
     onnx = package("onnx")
-    parts = {name.split(".")[1 if name.startswith("bert.") else 0] for name in tensors}
+    parts = parts_of(tensors, config)
     outputs = outputs_of(kind, parts)
     graph = _Graph(onnx, config, tensors)
     found = graph.forward(kind, outputs, tied=tied, reads=reads)
@@ -137,7 +138,7 @@ class _Graph:
             if "nsp.weight" in self.tensors and "pooler_output" in names:
                 name = "seq_relationship_logits" if "seq_relationship_logits" in names else "logits"
                 found[name] = self.dense(found["pooler_output"], "nsp")
-            if "mlm.bias" in self.tensors:
+            if "mlm" in parts_of(self.tensors, self.config):
                 found["logits"] = self.vocabulary_logits(hidden, tied=tied)
         if kind == "choice":
             shape = self.node("Shape", INPUTS[0], start=0, end=2)
@@ -184,7 +185,7 @@ class _Graph:
             end = self.node("Add", length, first) if self.config.first_position else length
             table = self.node("Slice", table, first, end, self.integers(0))
             total = self.node("Add", total, table if positions is None else self.node("Gather", table, positions))
-        return self.norm(total, "bert.embeddings.norm")
+        return self.norm(total, "bert.embeddings.norm") if self.config.norms_embeddings else total
 
     def bias(self, ids: str, mask: str) -> str:
         """The mask added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
@@ -292,17 +293,22 @@ class _Graph:
     def pooled(self, hidden: str) -> str:
         """The pooled output [B, D]."""
         first = self.node("Gather", hidden, self.scalar(0), axis=1)
+        if not self.config.can_pool:
+            return first
         operator = {"tanh": "Tanh", "relu": "Relu"}[self.config.pooler_activation]
         return self.node(operator, self.dense(first, "bert.pooler"))
 
     def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:
         """Logits [B, S, V]."""
-        changed = self.norm(self.activation(self.dense(hidden, "mlm.transform")), "mlm.norm")
+        kind = self.config.piece_head
+        if kind == "transform":
+            hidden = self.norm(self.activation(self.dense(hidden, "mlm.transform")), "mlm.norm")
         if tied:
             table = self.node("Transpose", self.parameter("bert.embeddings.word.weight"), perm=[1, 0])
         else:
             table = self.array("mlm.decoder.weight", _plain(self.tensors["bert.embeddings.word.weight"]).T)
-        return self.node("Add", self.node("MatMul", changed, table), self.parameter("mlm.bias"))
+        scores = self.node("MatMul", hidden, table)
+        return scores if kind == "tied" else self.node("Add", scores, self.parameter("mlm.bias"))
 
     def activation(self, x: str) -> str:
         """GELU in one of its two forms, or ReLU."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bertsmith.checkpoints import google, huggingface
-from bertsmith.checkpoints.architectures import read_config
+from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import read_weights
 from bertsmith.encoding.onnx_session import INPUTS, PER_ENDING, Output, Runner, inputs_of, outputs_of
@@ -101,6 +101,10 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         outputs_of(None if spec is None else spec.kind, folder.parts),
         None if spec is None or not (head := task_for(spec).head).pooled or head.on_pooler else spec.reads,
     )
+    if not outputs:
+        why = f"transformers has no {folder.config.display_name} with this head"
+        _record_unrun(record, partial, why, file, needed="a head that transformers has")
+        return [*lines, f"{why}: nothing was run in it"]
     found = compare(folder, model, outputs, runner, sample)
     limits = require_equal(found, "the model in transformers", limit)
     record |= {"sample": sample.about, "limits": limits, "transformers": found.to_dict()}
@@ -175,7 +179,7 @@ def transformers_runner(
     theirs = {output.name: output.name for output in outputs}
     if reads is not None:
         known = ["logits"]
-    elif architecture.endswith("Model"):
+    elif architecture == architecture_of(config).names.class_named("Model"):
         known = ["last_hidden_state", "pooler_output"]
     else:
         known = ["logits", "seq_relationship_logits", "start_logits", "end_logits"]

@@ -119,7 +119,7 @@ def read_by_head(
 
     Args:
         asked: one of `our_names.READS`, or "probe"; where no linear model fits the task, that means the pooler if it
-            was trained, and else the mean.
+            was trained, the state of the row for an encoder that cannot have a pooler, and else the mean.
         features: the encoded training examples, with targets.
         device: where the base model runs.
         own_head: the user's head, which reads no pairs.
@@ -129,7 +129,9 @@ def read_by_head(
     if task.spec.kind in LINEAR_KINDS:
         start = LinearStart(folder, features, task.head.outputs, device)
         return start.best_reads(pairs=own_head is None and task.spec.pair is True)
-    return "pooler" if pooler_was_trained(folder) else "mean"
+    if pooler_was_trained(folder):
+        return "pooler"
+    return "mean" if folder.config.can_pool else "cls"
 
 
 def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:

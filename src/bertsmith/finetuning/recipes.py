@@ -34,6 +34,18 @@ _READER_RATE = 1e-3  # of a BiLSTM on a frozen encoder, which starts at random
 # not read many tokens, 5e-4 for 256.
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
 _RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE = 0.128, 1e-3
+# Radford et al. (2018), section 4.1, in place of the values of BERT's paper.
+_PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "openai-gpt": {
+        "batch_size": 32,
+        "epochs": 3.0,
+        "learning_rate": 6.25e-5,
+        "warmup_share": 0.002,
+        "epsilon": 1e-8,
+        "bias_correction": True,
+        "language_model_loss": 0.5,
+    }
+}
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
 
@@ -108,7 +120,8 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     """
     name = require_recipe(recipe, FINETUNING_RECIPES)
     if name == PAPER:
-        return {**of_the_paper(situation.task), **given}
+        of_architecture = _PAPER_OF_ARCHITECTURE.get(situation.config.model_type)
+        return {**(of_the_paper(situation.task) if of_architecture is None else of_architecture), **given}
     return {**(_ulmfit if name == ULMFIT else _automatic)(situation, given), **given}
 
 

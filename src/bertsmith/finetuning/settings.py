@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import nearest
-from bertsmith.model.our_names import READER_CELLS, READERS, READS
+from bertsmith.model.our_names import APART, READER_CELLS, READERS, READS
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
@@ -36,8 +36,9 @@ _NEW: Mapping[str, object] = {
     "gradual_unfreezing": False,
     "beta1": 0.9,
     "beta2": 0.999,
+    "language_model_loss": 0.0,
 }
-_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
+_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False, "both_orders": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
@@ -99,6 +100,10 @@ class FinetuningSettings:
     )
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+    language_model_loss: float = help_field(
+        0.0,
+        "of a left-to-right model: weight of its language-model loss on the texts, next to the task's; GPT's is 0.5",
+    )
     baselines: bool = help_field(True, "first score cheap systems on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
@@ -149,6 +154,18 @@ class FinetuningSettings:
             expected="dropout from 0 to below 1",
             found=self.dropout,
             fix="give a fraction",
+        )
+        require(
+            0 <= self.language_model_loss < math.inf,
+            expected="language_model_loss of at least 0",
+            found=self.language_model_loss,
+            fix="use 0.5",
+        )
+        require(
+            not self.language_model_loss or (self.freeze != "body" and self.reads != APART),
+            expected="a body that is trained on whole rows, for a language-model loss",
+            found="freeze body" if self.freeze == "body" else "reads apart",
+            fix="leave one of the two out",
         )
         require(
             self.precision != "fp16",

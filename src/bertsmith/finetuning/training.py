@@ -20,11 +20,13 @@ from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretra
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.finetuning.base_model import fitted, require_base
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
@@ -97,10 +99,11 @@ class FinetuningJob:
         """
         if isinstance(source, FinetuningJob):
             return source.with_settings(settings, recipe)
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
+        folder = with_special_pieces(source if isinstance(source, ModelFolder) else load_any(source))
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
-        task = task_for(_fitted(spec, folder))
+        task = task_for(fitted(spec, folder))
+        require_base(folder, settings, pooled=task.head.pooled)
         if task.head.pooled and settings.reads not in (None, PROBE):
             cells = task.spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
@@ -221,6 +224,8 @@ class FinetuningJob:
         values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
         values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
         values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
+        if one.language_model_loss:
+            values["language-model-loss"] = f"{one.language_model_loss:g}"
         return " ".join(f"--{name} {value}" for name, value in values.items())
 
     def record(self) -> dict[str, Any]:
@@ -382,19 +387,12 @@ class FinetuningJob:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
-    """The spec with rows no longer than the model reads."""
-    limit = folder.config.max_tokens
-    if spec.settings.max_length <= limit:
-        return spec
-    warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
-    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
-
-
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+    """The base model with a new head, and what else the settings train."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
+    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
     return load_for_task(
-        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
+        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
     )

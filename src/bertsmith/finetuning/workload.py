@@ -10,12 +10,15 @@ Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.model.encoder import Trace
 from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
@@ -123,13 +126,32 @@ class Finetuning(Workload):
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
-        logits = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype, frozen=self.frozen)
+        weight = self.settings.language_model_loss
+        trace = Trace() if weight else None
+        logits = model(
+            batch,
+            read=micro_batch.read,
+            noise=noise,
+            dtype=self.runtime.dtype,
+            frozen=self.frozen,
+            trace=trace,
+            whole=trace is not None,
+        )
         loss, sums = self.task.loss(logits, micro_batch)
-        return loss / micro_batch.step_targets, sums
+        loss = loss / micro_batch.step_targets
+        if trace is None:
+            return loss, sums
+        hidden = trace.hidden_states[-1].to(self.runtime.dtype)
+        nll = language_model_losses(self.model, hidden, micro_batch).sum()
+        sums = {**sums, "language_model_nll": nll.detach(), "units": torch.tensor(micro_batch.num_units)}
+        return loss + weight * nll / self.settings.batch_size, sums
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line."""
-        return self.task.log_sums(sums)
+        line = self.task.log_sums(sums)
+        if "language_model_nll" in sums:
+            line["language_model_loss"] = sums["language_model_nll"] / sums["units"]
+        return line
 
     def higher_is_better(self) -> dict[str, bool]:
         """The score by which the task selects its best epoch; none without dev examples."""
@@ -146,6 +168,31 @@ class Finetuning(Workload):
         if self.on_scores is not None:
             self.on_scores(scores)
         return scores
+
+
+def language_model_losses(model: EncoderForTask, hidden: Tensor, micro_batch: TaskBatch) -> Tensor:
+    """The language-model loss of each unit, in nats per token: the mean over its rows of their means, [U].
+
+    Every token but the first of a row is predicted from those before it, the special ones included.
+
+    Args:
+        hidden: the last hidden states [T, D].
+
+    Source: Radford et al. (2018), section 3.2; `model` in the original train.py.
+    """
+    batch = micro_batch.batch
+    is_last = torch.zeros(batch.num_tokens, dtype=torch.bool, device=hidden.device)
+    is_last[batch.last_positions] = True
+    before = torch.nonzero(~is_last)[:, 0]
+    logits = model.mlm(hidden[before], model.encoder.word_table)
+    exact = logits if logits.dtype == torch.float64 else logits.float()
+    losses = F.cross_entropy(exact, batch.token_ids[before + 1], reduction="none")
+    counts = torch.tensor(batch.lengths, device=hidden.device) - 1
+    row = torch.repeat_interleave(torch.arange(batch.num_rows, device=hidden.device), counts)
+    empty = losses.new_zeros
+    of_rows = empty(batch.num_rows).index_add(0, row, losses) / counts.clamp_min(1)
+    rows = torch.bincount(micro_batch.unit_of_row, minlength=micro_batch.num_units)
+    return empty(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
 
 
 def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:

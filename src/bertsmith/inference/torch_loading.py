@@ -12,7 +12,6 @@ from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.model.heads import OwnHead
 from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.our_names import part_of
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
@@ -50,7 +49,7 @@ def torch_pretraining_heads(
     folder = load_any(source)
     loaded = load_pretrained(folder)
     place = source.name if isinstance(source, ModelFolder) else source
-    require_heads({part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}, needs, place)  # type: ignore[arg-type]
+    require_heads(folder.parts, needs, place)
     if loaded.tokenizer is None:
         raise no_vocabulary(place)
     runtime = choose_inference(device, precision, products)

@@ -17,6 +17,20 @@ _OF_TASKS = {
 }
 
 
+def require_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> None:
+    """Checks that a model supports a method.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if ability not in abilities:
+        raise CheckpointError(
+            expected=f"a model that can {ability}",
+            found=f"'{name}', a model {'without a task head' if task is None else f'for {task}'}",
+            fix=f"it can {', '.join(abilities)}; load another one",
+        )
+
+
 def require_attention(encoder: RowEncoder, name: str) -> None:
     """Checks that an encoder gives its attention weights.
 
@@ -49,6 +63,7 @@ def find_abilities(
     found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
         found += ["fill"] if "mlm" in parts and not pretrained.engine.is_causal else []
+        found += ["complete", "perplexity"] if "mlm" in parts and pretrained.engine.is_causal else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:
         found += ["embed", "features"] if encoder.is_torch else ["embed"]

@@ -8,21 +8,20 @@ All methods of a model share one copy of its weights. Methods may be called from
 import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.row_encoder import RowEncoder
-from bertsmith.errors import CheckpointError
-from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.completion import Completion
+from bertsmith.inference.perplexity import Perplexity
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
-from bertsmith.library.abilities import find_abilities, require_attention
+from bertsmith.library.abilities import find_abilities, require_ability, require_attention
 from bertsmith.library.inputs import (
     Text,
-    checked_pairs,
     checked_sentences,
     checked_text,
     checked_texts,
@@ -38,6 +37,8 @@ from bertsmith.library.inputs import (
     tokens_of_words,
     warn_cut,
 )
+from bertsmith.library.language_models import complete_texts, perplexity_of_texts
+from bertsmith.library.pairs import judge_pairs, rerank_passages
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
@@ -141,6 +142,31 @@ class Model:
         require_count(top, "top")
         return self._pretrained.fill_texts(checked_texts(texts), top)
 
+    def complete(self, texts: Sequence[str], top: int = 5, tokens: int = 0, **sampling: Any) -> list[Completion]:
+        """For each text, the `top` likeliest next pieces, and a continuation of at most `tokens` pieces.
+
+        Args:
+            sampling: temperature, top_k, top_p, seed; see `SamplingSettings`. By default the likeliest piece is taken.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            ConfigError: a number is out of range, or there is no such option.
+            InputError: a text is empty, or too long for the model.
+        """
+        self._require("complete")
+        assert self._pretrained is not None
+        return complete_texts(self._pretrained, texts, top, tokens, **sampling)
+
+    def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
+        """How well the model predicts each text; `Perplexity.of_all` sums them up.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+        """
+        self._require("perplexity")
+        assert self._pretrained is not None
+        return perplexity_of_texts(self._pretrained, texts)
+
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """The probability that the second text of each pair follows the first.
 
@@ -150,9 +176,7 @@ class Model:
         """
         self._require("next_sentence")
         assert self._pretrained is not None
-        found = self._pretrained.judge_pairs(checked_pairs(pairs, "two texts"))
-        warn_cut(*cut_counts(one.cut_tokens for one in found))
-        return found
+        return judge_pairs(self._pretrained, pairs)
 
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels.
@@ -223,18 +247,7 @@ class Model:
             InputError: a text has the wrong type.
         """
         self._require("rerank")
-        query, passages = checked_text(query, "the query"), checked_texts(passages, "passage")
-        if not passages:
-            return []
-        if self._predictor is None:
-            vectors = self.embed([query, *passages], normalize=True)
-            # Not a matrix product: its last digits depend on the position of a row.
-            return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)]
-        scorer = PairScorer(self._predictor)
-        with silently():
-            scores = scorer.scores(query, passages)
-        warn_cut(scorer.cut, scorer.cut_tokens)
-        return scores
+        return rerank_passages(self, self._predictor, query, passages)
 
     def embed(
         self,
@@ -339,7 +352,7 @@ class Model:
 
     def reads_at_most(self, ability: str) -> int | None:
         """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
-        if ability in ("tag", "answer", "features"):
+        if ability in ("tag", "answer", "features", "perplexity"):
             return None
         if self._is_for_vectors(ability):
             return self.embed_length
@@ -351,13 +364,7 @@ class Model:
         return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
 
     def _require(self, ability: str) -> None:
-        if ability not in self.abilities:
-            kind = "without a task head" if self.task is None else f"for {self.task}"
-            raise CheckpointError(
-                expected=f"a model that can {ability}",
-                found=f"'{self.name}', a model {kind}",
-                fix=f"it can {', '.join(self.abilities)}; load another one",
-            )
+        require_ability(ability, self.abilities, self.name, self.task)
 
     def _is_for_vectors(self, ability: str) -> bool:
         """Whether a method prepares texts as `embed` does."""

@@ -106,7 +106,7 @@ class Batch:
     @functools.cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs of equal length, with every token a query."""
-        return _runs(self.lengths, self.lengths)
+        return runs_of(self.lengths, self.lengths)
 
     @functools.cached_property
     def texts_apart(self) -> "TextsApart":
@@ -171,7 +171,7 @@ class Read:
         assert counts.min() > 0, "each sequence has a position that is read"
         assert np.all(np.diff(positions) > 0), "positions ascend"
         read = tuple(int(count) for count in counts)
-        return Read(positions=_on(positions, batch.token_ids.device), counts=read, runs=_runs(batch.lengths, read))
+        return Read(positions=_on(positions, batch.token_ids.device), counts=read, runs=runs_of(batch.lengths, read))
 
     @staticmethod
     def first(batch: Batch) -> "Read":
@@ -200,7 +200,7 @@ class Read:
     @staticmethod
     def _one_each(batch: Batch, positions: "Tensor") -> "Read":
         ones = (1,) * batch.num_rows
-        return Read(positions=positions, counts=ones, runs=_runs(batch.lengths, ones))
+        return Read(positions=positions, counts=ones, runs=runs_of(batch.lengths, ones))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -291,7 +291,8 @@ def cut_by_tokens(
         parts += 1
 
 
-def _runs(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
+def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
+    """The runs of sequences with these lengths and numbers of queries."""
     runs: list[Run] = []
     token = query = 0
     for row, (length, count) in enumerate(zip(lengths, queries, strict=True)):

@@ -47,6 +47,8 @@ class EncoderConfig:
     pooler_activation: ClassVar[str] = "tanh"
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
+    can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
+    norms_embeddings: ClassVar[bool] = True
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
     two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
@@ -161,6 +163,11 @@ class EncoderConfig:
         return 0
 
     @property
+    def embedding_dropout(self) -> float:
+        """The dropout on the embeddings."""
+        return self.hidden_dropout_prob
+
+    @property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position
@@ -272,14 +279,16 @@ class EncoderConfig:
         """The number of parameters of the encoder, with its pooler and, on request, with the pre-training heads."""
         width, inner = self.hidden_size, self.intermediate_size
         positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
-        embeddings = (self.vocab_size + positions + self.type_vocab_size + 2) * width
+        norms = 2 if self.norms_embeddings else 0
+        embeddings = (self.vocab_size + positions + self.type_vocab_size + norms) * width
         attention = 4 * (width * width + width) + 2 * width
         feed_forward = width * inner + inner + inner * width + width + 2 * width
         count = embeddings + self.num_hidden_layers * (attention + feed_forward)
-        if pooler:
+        if pooler and self.can_pool:
             count += width * width + width
         if heads:
-            count += width * width + width + 2 * width + self.vocab_size
+            count += width * width + width + 2 * width if self.piece_head == "transform" else 0
+            count += 0 if self.piece_head == "tied" else self.vocab_size
             count += 2 * width + 2 if self.has_next_sentence else 0
         return count
 

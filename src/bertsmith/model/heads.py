@@ -278,15 +278,18 @@ class EncoderForTask(_OnEncoder):
         encoder: the encoder.
         head: the head on top.
         seed: seed for initializing encoder and head; None leaves that to the caller.
+        predicts: whether it also has the head that scores pieces, for an auxiliary loss.
 
     Raises:
         ConfigError: the user's head has dropout of its own, or state besides its parameters.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0) -> None:
+    def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0, predicts: bool = False) -> None:
         super().__init__(encoder)
         self.head = head
         config, outputs = encoder.config, head.outputs
+        if predicts:
+            self.mlm = PIECE_HEADS[config.piece_head](config)
         width = head.width(config.hidden_size)
         if head.has_blocks:
             self.add_module(BLOCKS, HeadBlocks(width))
@@ -321,6 +324,7 @@ class EncoderForTask(_OnEncoder):
         dtype: torch.dtype | None = None,
         frozen: bool = False,
         trace: Trace | None = None,
+        whole: bool = False,
     ) -> Tensor:
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
@@ -330,6 +334,7 @@ class EncoderForTask(_OnEncoder):
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
             frozen: run the encoder (except its pooler) without dropout and without gradients.
             trace: see `Encoder.forward`; of a head that reads texts apart, it is that of their sequences.
+            whole: compute the last layer for all tokens, so that the trace has all of its hidden states.
 
         Raises:
             ConfigError: the logits of the user's head have another shape.
@@ -344,7 +349,9 @@ class EncoderForTask(_OnEncoder):
         if head.has_reader and trace is None:
             trace = Trace()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-            hidden = self.encoder(sequences, read=read, noise=below, dtype=dtype, trace=trace)
+            hidden = self.encoder(sequences, read=None if whole else read, noise=below, dtype=dtype, trace=trace)
+        if whole and read is not None:
+            hidden = hidden[read.positions]
         if head.on_pooler:
             hidden = self.encoder.pool(hidden)
         elif head.has_reader:

@@ -22,7 +22,8 @@ class Row(NamedTuple):
     """One parameter under its three names; `{i}` is the number of a layer, from 0.
 
     `shape` is our shape: a letter for each axis (`EncoderConfig.axes`, and K for labels), or a digit for its size.
-    `google` is empty if Google has no such model. `transposed` says that Google stores the matrix as [in, out].
+    `google` is empty if Google has no such model. `transposed` says that Google stores the matrix as [in, out], as do
+    architectures with `is_transposed`.
     """
 
     ours: str
@@ -70,6 +71,11 @@ class ParameterNames:
             Face's.
         sizes: the sizes of further axes of the parameters in `layer`, given the number of a layer; for architectures
             whose layers differ.
+        is_transposed: whether Hugging Face, too, stores the matrices of linear layers as [in, out].
+        fused: the end of the Hugging Face name of layers that are stored as one, side by side, to what is added to the
+            name of each of them here.
+        classes: BERT's name of a class of `transformers` to the name here, without the prefix; the bare encoder for one
+            that is not in it. None: the same names.
     """
 
     prefix: str
@@ -81,6 +87,9 @@ class ParameterNames:
     buffers: Collection[str] = ("embeddings.position_ids", "embeddings.token_type_ids")
     variants: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     sizes: "Callable[[EncoderConfig, int], Mapping[str, int]] | None" = None
+    is_transposed: bool = False
+    fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    classes: Mapping[str, str] | None = None
 
     def rows(self) -> Iterator[Row]:
         """All rows of the table."""
@@ -95,7 +104,7 @@ class ParameterNames:
         if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.", f"{READER}.")):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
-        if full.removeprefix(self.prefix) in self.buffers:
+        if _split(full)[0].removeprefix(self.prefix) in self.buffers:
             return Skip("a buffer, not a parameter")
         for old, new in _OLD_NORM.items():
             if full.endswith(old):
@@ -112,7 +121,17 @@ class ParameterNames:
             return Match(self.copies[full], copy=True)
         template, number = _split(full)
         ours = self._by_huggingface.get(template)
-        return None if ours is None or "{i}" in full else Match(ours.replace("{i}", number))
+        if ours is None or "{i}" in full:
+            return None
+        return Match(ours.replace("{i}", number), self.is_transposed and self._by_ours[ours].transposed)
+
+    def transposes(self, ours: str) -> bool:
+        """Whether Hugging Face stores the transpose of one of our parameters."""
+        return self.is_transposed and part_of(ours) != OWN_HEAD and self.row_of(ours)[0].transposed
+
+    def class_named(self, kind: str) -> str:
+        """The class of `transformers` for what BERT's classes call `kind`, such as "ForMaskedLM"."""
+        return self.class_prefix + (kind if self.classes is None else self.classes.get(kind, "Model"))
 
     def to_huggingface(self, ours: str, architecture: str = "") -> str:
         """The Hugging Face name of one of our parameters.

@@ -1,5 +1,7 @@
 """The heads that score the pieces of the vocabulary: the masked-LM head of BERT, and the word table alone.
 
+All of them use the word table; that of GPT has no parameters of its own.
+
 Letters: M positions, D width, V vocabulary.
 
 Source: `get_masked_lm_output` in the original run_pretraining.py.
@@ -80,9 +82,21 @@ class DirectionsHead(nn.Module):
         return F.linear(half, self.weight.to(half.dtype), self.bias.to(half.dtype))
 
 
+class TiedHead(nn.Module):
+    """The logits over the vocabulary are the products with the word table, and nothing else."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__()
+
+    def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
+        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
+        return F.linear(hidden, word_table.to(hidden.dtype))
+
+
 # What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
 PIECE_HEADS: Mapping[str, Callable[["EncoderConfig"], nn.Module]] = {
     "transform": MaskedLMHead,
     "table": TableHead,
     "directions": DirectionsHead,
+    "tied": TiedHead,
 }

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model.earlier import Earlier
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import (
     Embedding,
@@ -50,7 +51,8 @@ class TransformerEncoder(Encoder):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if config.can_pool:
+            self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
@@ -75,15 +77,19 @@ class TransformerEncoder(Encoder):
         memory: Memory | None = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
-        assert memory is None, "a bidirectional encoder reads whole sequences"
-        dtype = dtype or self.pooler.weight.dtype
-        hidden = self.embeddings(batch, noise, self.stream_dtype(dtype))
+        assert memory is None or self.config.is_causal, "a bidirectional encoder reads whole sequences"
+        earlier = None if memory is None else Earlier(memory, batch)
+        dtype = dtype or self.word_table.dtype
+        hidden = self.embeddings(batch, noise, self.stream_dtype(dtype), earlier)
         if trace is not None:
             trace.hidden_states.append(hidden)
         for number, layer in enumerate(self.layers, start=1):
-            hidden = layer(hidden, batch, read if number == len(self.layers) else None, noise, trace, dtype)
+            read_here = read if number == len(self.layers) else None
+            hidden = layer(hidden, batch, read_here, noise, trace, dtype, earlier, str(number))
             if trace is not None:
                 trace.hidden_states.append(hidden)
+        if earlier is not None:
+            earlier.save()
         assert isinstance(hidden, Tensor)
         return hidden.to(dtype)
 
@@ -92,7 +98,12 @@ class TransformerEncoder(Encoder):
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows.
+
+        Without a pooler, these states themselves.
+        """
+        if not self.config.can_pool:
+            return first
         return activation(linear(first, self.pooler), self.config.pooler_activation)
 
     def lower(self, depth: int) -> "TransformerEncoder":
@@ -112,7 +123,7 @@ class TransformerEncoder(Encoder):
 
 
 class Embeddings(nn.Module):
-    """The sum of word vectors and, if the encoder has them, segment and position vectors, with norm and dropout."""
+    """The sum of word vectors and, if the encoder has them, segment and position vectors; a norm, if any; dropout."""
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
@@ -122,28 +133,31 @@ class Embeddings(nn.Module):
             self.segment = Embedding(config.type_vocab_size, config.hidden_size)
         if config.position_embedding_type == "absolute":
             self.position = Embedding(config.max_position_embeddings, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if config.norms_embeddings:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> Tensor:
-        """The input representation [T, D]."""
+    def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None) -> Tensor:
+        """The input representation [T, D]; positions follow those of the tokens that were read earlier."""
         config = self.config
-        longest = max(batch.lengths)
+        longest = max(batch.lengths) if earlier is None else earlier.longest
+        own_positions = batch.positions if earlier is None else earlier.positions
         assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
         total = F.embedding(batch.token_ids, self.word.weight)
         if config.type_vocab_size:
             total = total + F.embedding(batch.segment_ids, self.segment.weight)
         if config.position_embedding_type == "absolute":
-            positions = batch.positions + config.first_position if config.first_position else batch.positions
+            positions = own_positions + config.first_position if config.first_position else own_positions
             total = total + F.embedding(positions, self.position.weight)
         elif config.position_embedding_type == "sinusoidal":
             table = sinusoidal_positions(longest, config.hidden_size).to(total)
-            total = total + table[batch.positions]
-        hidden = norm(total, self.norm).to(dtype)
-        if noise is None or not config.hidden_dropout_prob:
+            total = total + table[own_positions]
+        hidden = (norm(total, self.norm) if config.norms_embeddings else total).to(dtype)
+        probability = config.embedding_dropout
+        if noise is None or not probability:
             return hidden
         sizes = [length * config.hidden_size for length in batch.lengths]
-        keep = noise.keep(config.hidden_dropout_prob, sizes, dtype).view_as(hidden)
-        return hidden * keep * (1 / (1 - config.hidden_dropout_prob))
+        keep = noise.keep(probability, sizes, dtype).view_as(hidden)
+        return hidden * keep * (1 / (1 - probability))
 
 
 class Layer(nn.Module):
@@ -171,11 +185,15 @@ class Layer(nn.Module):
         noise: Noise | None,
         trace: Trace | None,
         dtype: torch.dtype,
+        earlier: Earlier | None = None,
+        name: str = "",
     ) -> Tensor:
         """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.
 
         Args:
             dtype: of the matrix products and of attention.
+            earlier: keys and values of the tokens before the batch.
+            name: of the layer, for `earlier`.
         """
         config = self.config
         residual = hidden if read is None else hidden[read.positions]  # [R, D]
@@ -185,14 +203,20 @@ class Layer(nn.Module):
             query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
+        runs, positions = batch.runs if read is None else read.runs, None if read is None else batch.positions
+        if earlier is not None:
+            key, value = earlier.continued(f"{name}.key", key), earlier.continued(f"{name}.value", value)
+            runs, positions = earlier.runs(read), earlier.positions
+        if positions is not None and read is not None:
+            positions = positions[read.positions]
         context = attention(
             query,
             key,
             value,
-            batch.runs if read is None else read.runs,
+            runs,
             heads=config.num_attention_heads,
             causal=config.is_causal,
-            query_positions=None if read is None else batch.positions[read.positions],
+            query_positions=positions,
             dropout=config.attention_probs_dropout_prob,
             noise=noise,
             probabilities=probabilities,

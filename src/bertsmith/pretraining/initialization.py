@@ -53,7 +53,8 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
         seed: seed of the random directions.
     """
     counts = corpus.token_counts().astype(np.float64) + 1
-    model.mlm.get_parameter("bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    if model.config.piece_head != "tied":  # that head has no bias
+        model.mlm.get_parameter("bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))
     if model.config.two_directions:  # the vectors of its pieces are computed, and each direction reads the other way
         tell("initialized from the corpus: piece frequencies")
         return

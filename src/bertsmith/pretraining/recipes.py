@@ -39,9 +39,25 @@ _NEW_MODEL: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
-# What differs for an architecture, by `model_type`.
-_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+# What differs for a new model of an architecture, by `model_type`: in the recipe auto, and in that of its own paper.
+_NEW_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     "elmo": {"objective": "forward+backward"},
+    "openai-gpt": {"contiguous": True, "short_sequence_probability": 0.0},
+}
+# Radford et al. (2018), section 4.1; the budget in the paper is 100 epochs.
+_PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "openai-gpt": {
+        "objective": "left-to-right",
+        "contiguous": True,
+        "short_sequence_probability": 0.0,
+        "max_length": 512,
+        "rows_per_step": 64,
+        "learning_rate": 2.5e-4,
+        "schedule": "cosine",
+        "warmup_steps": 2000,
+        "epsilon": 1e-8,
+        "bias_correction": True,
+    }
 }
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
@@ -101,7 +117,7 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
     if name == PAPER:
-        return settings
+        return {**_PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {}), **settings}
     if settings.get("init") is not None:
         return {**_CONTINUED, **_of_a_continued_model(settings), **settings}
     return {**_of_a_new_model(settings), **settings}
@@ -163,9 +179,9 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     new = require_architecture(settings.get("architecture") or "bert").config
     if config is not None:
         new = type(read_config(read_json(Path(str(config)))))
-    values |= _OF_ARCHITECTURE.get(new.model_type, {})
     if new.always_causal:
         values["objective"] = "left-to-right"
+    values |= _NEW_OF_ARCHITECTURE.get(new.model_type, {})
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
         if new.has_attention:

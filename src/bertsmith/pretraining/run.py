@@ -348,7 +348,7 @@ def _check_fit(
         fix=f"use --objective {objective_for(config)}",
     )
     require(
-        not config.is_causal or "is_causal" not in config.omitted,
+        not config.is_causal or config.always_causal or "is_causal" not in config.omitted,
         expected=f"a bidirectional objective for {config.display_name}, whose config.json cannot say left-to-right",
         found=data.objective,
         fix="use --objective mlm",

@@ -32,6 +32,11 @@ class PretrainingDataSettings:
         most=10**6,
     )
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
+    contiguous: bool = help_field(
+        False,
+        "rows of full length that run on over sentence borders, as in books; only without pairs; auto: yes for a "
+        "language model",
+    )
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict; auto: 0.3 for a new model")
     max_predictions: int | None = help_field(
         None, "maximum predictions per row [masked share of the longest row, rounded up]"
@@ -82,6 +87,12 @@ class PretrainingDataSettings:
             found=self.masked_share,
             fix="raise it, or choose an objective without masks: "
             + ", ".join(name for name, objective in OBJECTIVES.items() if not objective.masks),
+        )
+        require(
+            not (self.contiguous and self.pairs),
+            expected="an objective without pairs for contiguous rows",
+            found=self.objective,
+            fix="use --objective mlm or left-to-right, or leave --contiguous out",
         )
         shares = self.mask_share + self.keep_share + self.random_share
         require(

@@ -129,6 +129,24 @@ def walk_single(
         begin = stop
 
 
+def walk_contiguous(
+    edges: Sequence[int],
+    target: int,
+    document: int,
+    num_documents: int,
+    draw: Draw,
+    found: "array[int]",
+    openings: "array[float]",
+) -> None:
+    """Appends rows of one part (label -1) that run on over the borders of sentences; no token is lost.
+
+    All rows of a document but the last have the target length, as the spans of books in Radford et al. (2018), section
+    4.1.
+    """
+    for begin in range(0, edges[-1], target):
+        found.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
+
+
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
     """The number of tokens that each part loses at its front and at its back, int64 [N, 2] each.
 

@@ -32,7 +32,7 @@ from bertsmith.errors import CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, random_ends, uniforms
+from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, random_ends, uniforms, walk_contiguous
 from bertsmith.progress import counted
 from bertsmith.randomness import Words, generator
 from bertsmith.text.pack import pack_rows
@@ -300,7 +300,7 @@ class PretrainingStream:
             int64.
         """
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
-        walk = OBJECTIVES[settings.objective].walk
+        walk = walk_contiguous if settings.contiguous else OBJECTIVES[settings.objective].walk
         room = settings.room
         found, openings = array("q"), array("d")
         counts, before = np.empty(len(ranks), dtype=np.int64), 0

@@ -77,7 +77,7 @@ def _passages(model: "Model", pairs: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 ABILITIES: Mapping[str, Ability] = {
-    "fill": Ability(_method("fill"), _each),
+    **{name: Ability(_method(name), _each) for name in ("fill", "complete", "perplexity")},
     **{
         name: Ability(_method(name), _each, cut="answer")
         for name in ("next_sentence", "classify", "score", "tag", "answer")

@@ -89,10 +89,21 @@ def answers(model: "Model", questions: Sequence[tuple[str, str]], n_best: int) -
 
 def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:
     """The size of the candidates of all masks."""
-    spellings = {MASK, model.tokenizer.vocabulary.special.mask}
+    spellings = {MASK, model.tokenizer.vocabulary.special.mask or MASK}
     masks = sum(text.count(spelling) for text in texts for spelling in spellings)
     found = masks * min(top, len(model.tokenizer.vocabulary)) * _CANDIDATE
     return AnswerSize(found + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")
+
+
+def completions(model: "Model", texts: Sequence[str], top: int, tokens: int) -> AnswerSize:
+    """The size of the next pieces of texts and of their continuations."""
+    each = _ITEM + (min(top, len(model.tokenizer.vocabulary)) + tokens) * _CANDIDATE
+    return AnswerSize(len(texts) * each + 3 * _json_of(texts), fix="lower top or tokens, or split it")
+
+
+def predicted(count: int) -> AnswerSize:
+    """The size of the perplexities of texts, one per text."""
+    return AnswerSize(count * 2 * _ITEM)
 
 
 def pieces(texts: Sequence[str]) -> AnswerSize:

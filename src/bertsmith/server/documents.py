@@ -204,6 +204,8 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/tag": {"texts": ["Jim Henson lived in New York"]},
     "/answer": {"questions": [{"question": "Who lived there?", "context": "Jim Henson lived in New York."}]},
     "/fill": {"texts": ["The man went to the [MASK]."]},
+    "/complete": {"texts": ["The man went to"], "tokens": 5},
+    "/perplexity": {"texts": ["The man went to the store."]},
     "/next": {"pairs": [["The man went to the store.", "He bought milk."]]},
     "/rerank": {"query": "who was Jim Henson", "passages": ["a puppeteer", "a river"]},
     "/tokenize": {"texts": ["unaffable"]},

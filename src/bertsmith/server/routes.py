@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.server import answer_size, schemas
+from bertsmith.server import answer_size, language_schemas, schemas
 from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
 from bertsmith.server.held import Lease
@@ -259,6 +259,26 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
     work = await service.work(request, host, ability, asked.texts, size, (("top", asked.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
     return _listed("predictions", _plain(work.answers), work, host.name, candidates)
+
+
+@_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
+async def complete(service: Service, request: Request, asked: language_schemas.CompleteAsked) -> Listed:
+    """The likeliest next pieces of each text, and its continuation."""
+    host, ability = service.hosts.find(asked.model, "complete")
+    size = answer_size.completions(host.model, asked.texts, asked.top, asked.tokens)
+    names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
+    options = tuple((name, getattr(asked, name)) for name in names)
+    work = await service.work(request, host, ability, asked.texts, size, options)
+    return _listed("predictions", _plain(work.answers), work, host.name, len(asked.texts) * (asked.top + asked.tokens))
+
+
+@_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
+async def perplexity(service: Service, request: Request, asked: language_schemas.PerplexityAsked) -> Listed:
+    """How well a language model predicts each text."""
+    host, ability = service.hosts.find(asked.model, "perplexity")
+    size = answer_size.predicted(len(asked.texts))
+    work = await service.work(request, host, ability, asked.texts, size)
+    return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)

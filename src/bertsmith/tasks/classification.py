@@ -24,7 +24,14 @@ from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
+from bertsmith.tasks.whole_texts import (
+    NO_ORDER,
+    check_texts,
+    encode_texts,
+    pooled_logits,
+    pooled_units,
+    require_segments,
+)
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +88,7 @@ class ClassificationTask(Task):
     """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
-    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate", "tune_threshold"})
+    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate", "tune_threshold", "both_orders"})
     class_weights: npt.NDArray[np.float32] | None = None  # [K], of the loss in training
 
     @property
@@ -244,6 +251,7 @@ class ClassificationTask(Task):
         """The ignored settings of `Task`, plus what this number of labels has no use for."""
         ignored, settings = super().ignored_settings(), self.spec.settings
         ignored += ["calibrate"] if self.spec.multi_label and settings.calibrate else []
+        ignored += ["both_orders"] if settings.both_orders and self.spec.pair is False else []
         return [*ignored, "tune_threshold"] if settings.tune_threshold and not _has_two_sides(self.spec) else ignored
 
     def why_ignored(self, name: str) -> str:
@@ -251,6 +259,8 @@ class ClassificationTask(Task):
         count = "each text can have several" if self.spec.multi_label else f"this task has {len(self.spec.labels)}"
         if name == "tune_threshold":
             return f"the threshold decides between two labels, and {count}"
+        if name == "both_orders":
+            return NO_ORDER
         if name == "calibrate":
             return "it needs one label for each text, and a text can have several"
         return super().why_ignored(name)

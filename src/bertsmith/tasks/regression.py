@@ -16,7 +16,14 @@ from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.tasks.task import Prediction, Task
-from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
+from bertsmith.tasks.whole_texts import (
+    NO_ORDER,
+    check_texts,
+    encode_texts,
+    pooled_logits,
+    pooled_units,
+    require_segments,
+)
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -53,7 +60,7 @@ class RegressionTask(Task):
     """Predicts a number for each text or pair."""
 
     kind = "regression"
-    settings_used = frozenset({"long_text", "stride", "pooling"})
+    settings_used = frozenset({"long_text", "stride", "pooling", "both_orders"})
 
     @property
     def head(self) -> "Head":
@@ -137,6 +144,15 @@ class RegressionTask(Task):
         if not gold.std() > 0 or values.std() >= _COLLAPSED_SPREAD * gold.std():
             return False
         return abs(spearman(gold, values)) * math.sqrt(len(gold) - 1) < _NOT_BY_CHANCE
+
+    def ignored_settings(self) -> list[str]:
+        """The ignored settings of `Task`, plus the order of texts where there is one."""
+        alone = self.spec.settings.both_orders and self.spec.pair is False
+        return [*super().ignored_settings(), *(["both_orders"] if alone else [])]
+
+    def why_ignored(self, name: str) -> str:
+        """Why a setting has no effect; see `Task.why_ignored`."""
+        return NO_ORDER if name == "both_orders" else super().why_ignored(name)
 
     def log_sums(self, sums: Any) -> dict[str, float]:
         """The mean squared error for a log line."""

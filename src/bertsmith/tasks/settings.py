@@ -27,6 +27,11 @@ class TaskSettings:
     )
     stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
     pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
+    both_orders: bool = help_field(
+        False,
+        "classification and regression of pairs: read each pair in both orders, and take the mean of both scores, so "
+        "that the order does not matter (GPT's way for similarity)",
+    )
     max_question: int = help_field(64, "maximum tokens of a question", most=10**6)
     max_answer: int = help_field(30, "maximum tokens of an answer", most=10**6)
     n_best: int = help_field(20, "number of candidate answers to keep", most=10_000)

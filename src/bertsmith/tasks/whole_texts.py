@@ -3,6 +3,7 @@
 Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.tasks.task import TaskSpec
+
+NO_ORDER = "each example has a single text"  # why reading both orders has no effect
 
 
 def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
@@ -70,6 +73,8 @@ def encode_texts(
 ) -> tuple[PackedRows, Ints]:
     """The rows of all examples (all pairs or all single texts) and the number of rows per example, int64 [E].
 
+    With `both_orders`, a pair has two rows, the second one with its texts swapped.
+
     Raises:
         InputError: a text is too long and `long_text` is "error".
         ConfigError: windows are requested for pairs.
@@ -80,14 +85,16 @@ def encode_texts(
     if settings.long_text == "error":
         _refuse_long(examples, first, second, tokenizer, settings.max_length)
     if settings.long_text != "windows":
-        rows = pack_rows(
-            first,
-            second,
+        packed = functools.partial(
+            pack_rows,
             template=tokenizer.template,
             max_length=settings.max_length,
             truncation=settings.long_text,  # type: ignore[arg-type]
         )
-        return rows, np.ones(len(examples), dtype=np.int64)
+        rows = packed(first, second)
+        if second is None or not settings.both_orders:
+            return rows, np.ones(len(examples), dtype=np.int64)
+        return _interleaved(rows, packed(second, first)), np.full(len(examples), 2, dtype=np.int64)
     if pair:
         raise ConfigError(
             expected="windows over single texts",
@@ -95,6 +102,15 @@ def encode_texts(
             fix="choose longest_first, head, tail or head_tail as long_text",
         )
     return _rows_in_windows(first, tokenizer, settings)
+
+
+def _interleaved(rows: PackedRows, swapped: PackedRows) -> PackedRows:
+    """The rows of pairs, each followed by the one in the other order, whose truncated tokens are the same ones."""
+    fields = [(getattr(rows, name), getattr(swapped, name)) for name in ("token_ids", "segment_ids", "lengths")]
+    tokens, segments, lengths = (np.concatenate(both) for both in fields)
+    cut = np.concatenate([rows.cut_by_row, np.zeros_like(swapped.cut_by_row)])
+    order = np.arange(2 * len(rows)).reshape(2, -1).T.ravel()
+    return PackedRows(tokens, segments, lengths, cut).select(order)
 
 
 def _refuse_long(

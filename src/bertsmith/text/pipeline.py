@@ -66,6 +66,14 @@ class PipelineTokenizer(Tokenizer):
         """Whether a piece includes the space before a word, bool [V]."""
         return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
+    def starts_of_words(self, ids: Ids) -> Flags:
+        """See `Tokenizer`; with marks at the ends of words, a piece starts one if the piece before ends one."""
+        suffix = self.description["model"].get("end_of_word_suffix")
+        if not suffix:
+            return self.begins_word[ids]
+        ends = np.array([piece.endswith(suffix) for piece in self.vocabulary.pieces], dtype=np.bool_)
+        return np.concatenate([[True], ends[ids[:-1]]]) if len(ids) else ends[ids]
+
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
         strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
@@ -121,7 +129,8 @@ class PipelineTokenizer(Tokenizer):
 
     def _spelled(self, text: str, special_tokens: SpecialTokens) -> str:
         """The text with [MASK] as the model spells it, where [MASK] is the mask."""
-        return text.replace(MASK, self.vocabulary.special.mask) if special_tokens is True else text
+        mask = self.vocabulary.special.mask
+        return text.replace(MASK, mask) if special_tokens is True and mask else text
 
 
 def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:

@@ -49,6 +49,10 @@ class Tokenizer(abc.ABC):
     def begins_word(self) -> Flags:
         """Whether a piece starts a word inside a text, bool [V]; the first piece of a text always does."""
 
+    def starts_of_words(self, ids: Ids) -> Flags:
+        """Whether each of consecutive pieces starts a word inside a text, bool [P]."""
+        return self.begins_word[ids]
+
     @property
     def casing_problem(self) -> str | None:
         """What is wrong if the casing of the text does not fit the vocabulary; None if nothing is."""

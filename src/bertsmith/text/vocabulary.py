@@ -20,7 +20,7 @@ _FEW_CAPITALS = 0.01
 
 
 class SpecialPieces(NamedTuple):
-    """The special pieces, as this vocabulary spells them."""
+    """The special pieces, as this vocabulary spells them; empty for one that it does not have."""
 
     pad: str = PAD
     unk: str = UNK
@@ -51,8 +51,10 @@ class Vocabulary:
         self.special = special
         self.index = {piece: id for id, piece in enumerate(self.pieces)}
         _check(self.pieces, self.index, special, source)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.index[piece] for piece in special)
-        self.special_ids = frozenset(self.index[piece] for piece in special)
+        # What the vocabulary does not have is unknown to it.
+        ids = (self.index[piece or special.unk] for piece in special)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+        self.special_ids = frozenset(self.index[piece] for piece in special if piece)
         self.digest = digest_bytes(self._file_bytes())
 
     def __len__(self) -> int:
@@ -166,10 +168,10 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
                 found=f"{piece!r} as piece {id}",
                 fix="remove it",
             )
-    missing = [piece for piece in special if piece not in index]
+    missing = [piece for piece in special if piece and piece not in index]
     if missing:
         raise VocabularyError(
-            expected=f"{' '.join(special)} in {source}",
+            expected=f"{' '.join(filter(None, special))} in {source}",
             found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
             fix="use the vocab.txt of the model, or train one with `bertsmith vocab`",
         )

@@ -5,6 +5,7 @@ of 0. Nothing here has state: the learning rate of step 70,000 is known without 
 number of steps changed is between the steps of its schedule (`pace.py`), so a step may be a fraction.
 """
 
+import math
 from collections.abc import Callable
 
 from bertsmith.errors import ConfigError, nearest
@@ -57,11 +58,26 @@ def slanted_triangular(step: float, *, peak: float, warmup: int, total: int) -> 
     return peak * (1 + share * (_RATIO - 1)) / _RATIO
 
 
+def cosine(step: float, *, peak: float, warmup: int, total: int) -> float:
+    """Linear warm-up, then half a period of a cosine from `peak` to 0 at the end.
+
+    Source: Radford et al. (2018), section 4.1.
+
+    >>> [round(cosine(t, peak=1.0, warmup=2, total=10), 3) for t in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    if step < warmup:
+        return peak * step / warmup
+    share = min(1.0, (step - warmup) / max(1, total - warmup))
+    return peak * (1 + math.cos(math.pi * share)) / 2
+
+
 SCHEDULES: dict[str, Callable[..., float]] = {
     "tf_linear": tf_linear,
     "hf_linear": hf_linear,
     "constant": constant,
     "slanted_triangular": slanted_triangular,
+    "cosine": cosine,
 }
 
 

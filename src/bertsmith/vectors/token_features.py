@@ -129,7 +129,7 @@ class TokenFeatures:
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
         line = np.repeat(np.arange(len(texts)), encoded.lengths)
         names = self.encoder.tokenizer.vocabulary.pieces
-        is_first = self.encoder.tokenizer.begins_word[encoded.ids]
+        is_first = self.encoder.tokenizer.starts_of_words(encoded.ids)
         is_first[encoded.offsets[:-1][encoded.lengths > 0]] = True
         if self.unit == "pieces":
             is_first[:] = True

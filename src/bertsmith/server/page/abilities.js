@@ -22,6 +22,19 @@ export const ABILITIES = [
     show: showFillings,
   },
   {
+    id: "complete",
+    group: "Pre-trained",
+    needs: "complete",
+    title: "Complete",
+    says: "The word pieces that the model expects next, and how it continues the text.",
+    button: "Complete",
+    path: "complete",
+    fields: () => [FIRST],
+    examples: () => examples.BEGINNINGS,
+    body: ({ text }) => ({ texts: [text], top: 8, tokens: 24, top_p: 0.9 }),
+    show: showCompletion,
+  },
+  {
     id: "next",
     group: "Pre-trained",
     needs: "next_sentence",
@@ -181,6 +194,11 @@ function showFillings({ predictions: [{ gaps }] }, { text }) {
     shown.push(bars(candidates.map((one) => [one.piece, one.probability]), [candidates[0]?.piece]));
   }
   return shown;
+}
+
+function showCompletion({ predictions: [found] }) {
+  const text = make("p", { class: "text" }, found.text, make("mark", { text: found.continuation }));
+  return [text, bars(found.next.map((one) => [one.piece, one.probability]), [found.next[0]?.piece])];
 }
 
 /** The text with the likeliest piece in each gap. */

@@ -11,6 +11,12 @@ export const GAPS = [
   text("A rare word", "The [MASK] sailed from the harbour before the storm."),
 ];
 
+export const BEGINNINGS = [
+  text("The doctor", "The doctor shook his head and"),
+  text("A habit", "Let's stick to"),
+  text("A question", "Nobody knew why the old house"),
+];
+
 export const CONTINUATIONS = [
   pair("It follows", "He knocked at the door and waited.", "Nobody came, so he knocked again."),
   pair("It does not", "He knocked at the door and waited.", "The price of wheat fell by a third that year."),

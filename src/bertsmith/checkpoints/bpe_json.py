@@ -1,0 +1,108 @@
+"""The `tokenizer.json` of the two kinds of BPE that were published without one, from `vocab.json` and `merges.txt`.
+
+RoBERTa's is byte-level. That of GPT is lower-cased, and its pieces at the end of a word carry `</w>`; texts are cleaned
+and split as by BERT's basic tokenizer, as `transformers` does. (The original code used ftfy and spaCy, which split some
+contractions and punctuation marks otherwise.)
+
+Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsmith.text.vocabulary import SpecialPieces
+
+END_OF_WORD = "</w>"
+ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
+_FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
+_SECOND: Mapping[str, Any] = {"Sequence": {"id": "B", "type_id": 0}}
+
+
+def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: SpecialPieces) -> dict[str, Any]:
+    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`."""
+    processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
+    pairs = [line.split(" ") for line in merges if line and not line.startswith("#version")]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{**added_json(piece, ids.get(piece)), "lstrip": piece == special.mask} for piece in special],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {"type": "RobertaProcessing", **processor, "trim_offsets": True, "add_prefix_space": False},
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": pairs,
+        },
+    }
+
+
+def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
+    """The `tokenizer.json` of GPT's BPE, from its `vocab.json` and the lines of `merges.txt`."""
+    unknown = ONLY_UNKNOWN.unk
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [added_json(unknown, ids[unknown])] if unknown in ids else [],
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": None,
+        "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": END_OF_WORD,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": dict(ids),
+            "merges": [line.split(" ") for line in merges if line and not line.startswith("#version")],
+        },
+    }
+
+
+def added_json(piece: str, id: int | None) -> dict[str, Any]:
+    """The entry of a special piece among the added ones."""
+    return {
+        "id": id,
+        "content": piece,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+def template_json(
+    start: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """The post-processor that puts these pieces around texts; all tokens are in segment 0."""
+    before, middle, after = (
+        [{"SpecialToken": {"id": piece, "type_id": 0}} for piece in pieces] for pieces in (start, between, end)
+    )
+    return {
+        "type": "TemplateProcessing",
+        "single": [*before, _FIRST, *after],
+        "pair": [*before, _FIRST, *middle, _SECOND, *after],
+        "special_tokens": {piece: {"id": piece, "ids": [id], "tokens": [piece]} for piece, id in (ids or {}).items()},
+    }

@@ -1,0 +1,41 @@
+"""Layers that Hugging Face stores side by side in one tensor, such as the query, key and value of GPT.
+
+Letters: K inputs, O outputs of one layer, F layers that are stored as one.
+
+The matrices are [K, F*O] there, their biases [F*O]; here each layer has tensors of its own.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bertsmith.model.parameter_names import ParameterNames
+
+
+def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, with those of each fused layer under names of their own.
+
+    A tensor that cannot be split into equal parts keeps its name, which is then an unknown one.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        layer, _, last = name.rpartition(".")
+        parts = next((parts for end, parts in names.fused.items() if layer.endswith(end)), ())
+        if parts and tensor.dim() and tensor.shape[-1] % len(parts) == 0:
+            pieces = tensor.chunk(len(parts), dim=-1)
+            found |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
+        else:
+            found[name] = tensor
+    return found
+
+
+def join_fused(named: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+    """The tensors as Hugging Face stores them, from those with a name for each layer."""
+    found = dict(named)
+    for end, parts in names.fused.items():
+        first = f"{end}.{parts[0]}."
+        for name in [name for name in named if first in name]:
+            pieces = [found.pop(name.replace(first, f"{end}.{part}.")) for part in parts]
+            found[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1)
+    return found

@@ -1,0 +1,43 @@
+"""Two texts at a time: `Model.rerank` and `Model.next_sentence`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretraining_heads import Continuation, PretrainedPredictor
+from bertsmith.library.inputs import checked_pairs, checked_text, checked_texts, cut_counts, silently, warn_cut
+
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
+
+
+def rerank_passages(model: "Model", predictor: Predictor | None, query: str, passages: Sequence[str]) -> list[float]:
+    """The score of each passage: of a model of pairs, or by the cosine of vectors where there is no predictor.
+
+    Raises:
+        InputError: a text has the wrong type.
+    """
+    query, passages = checked_text(query, "the query"), checked_texts(passages, "passage")
+    if not passages:
+        return []
+    if predictor is None:
+        vectors = model.embed([query, *passages], normalize=True)
+        # Not a matrix product: its last digits depend on the position of a row.
+        return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)]
+    scorer = PairScorer(predictor)
+    with silently():
+        scores = scorer.scores(query, passages)
+    warn_cut(scorer.cut, scorer.cut_tokens)
+    return scores
+
+
+def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+    """The probability that the second text of each pair follows the first; warns of truncated texts.
+
+    Raises:
+        InputError: a text is empty, or not a text.
+    """
+    found = model.judge_pairs(checked_pairs(pairs, "two texts"))
+    warn_cut(*cut_counts(one.cut_tokens for one in found))
+    return found

@@ -1,0 +1,119 @@
+"""complete and perplexity as a user types them, against the library; a GPT through the other commands."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bertsmith import load
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.inference.perplexity import Perplexity
+from bertsmith.model.gpt import GptConfig
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from cli.conftest import PIECES
+from model.examples import shake
+
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpt") / "model"
+    config = GptConfig(
+        vocab_size=len(PIECES),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=24,
+    )
+    model = EncoderForPreTraining(new_encoder(config), seed=1)
+    shake(model)
+    info = ModelMetadata.from_dict({"task": "pretraining", "objective": "left-to-right"})
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES))
+    write_model_folder(folder, config=config, tensors=model.state_dict(), tokenizer=tokenizer, metadata=info)
+    return folder
+
+
+def test_the_next_pieces_of_a_text_are_those_of_the_library(run, gpt: Path) -> None:
+    (wanted,) = load(gpt, device="cpu").complete(["the man"], top=3)
+    result = run("complete", "--model", gpt, "the man", "--top", 3, *CPU)
+    assert result == (0, "".join(f"{one.probability:.4f}  {one.piece}\n" for one in wanted.next), "")
+    everything = json.loads(run("complete", "--model", gpt, "the man", "--top", 999, "--json", *CPU).out)
+    assert math.isclose(sum(one["probability"] for one in everything["next"]), 1, abs_tol=1e-5)
+    assert (everything["continuation"], everything["pieces"], everything["has_ended"]) == ("", [], False)
+
+
+def test_lines_are_continued_and_drawn_again_with_the_same_seed(run, gpt: Path) -> None:
+    drawn = {"tokens": 5, "temperature": 1.5, "top_k": 20, "top_p": 0.95, "seed": 7}
+    options = [item for name, value in drawn.items() for item in (f"--{name.replace('_', '-')}", value)]
+    wanted = load(gpt, device="cpu").complete(["the man", "he bought"], **drawn)
+    result = run("complete", "--model", gpt, "-", *options, *CPU, stdin=b"the man\nhe bought\n")
+    assert result == (0, "".join(f"{one.text}{one.continuation}\n" for one in wanted), "")
+    shown = [json.loads(line) for line in run("complete", "--model", gpt, "-", *options, "--json", *CPU,
+                                              stdin=b"the man\nhe bought\n").out.splitlines()]  # fmt: skip
+    assert [one["continuation"] for one in shown] == [one.continuation for one in wanted]
+    assert all(len(one["pieces"]) == 5 or one["has_ended"] for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("the man", "--top-p", 2), "expected top_p above 0, at most 1; found 2.0; "),
+        (("the man", "--temperature", 0, "--top-k", 3), "expected top_k and top_p with a temperature above 0; "),
+        (
+            ("the man", "--tokens", 30),
+            "expected at most 0 pieces, the most that the model reads with 30 more, in text 1",
+        ),
+    ],
+)
+def test_what_cannot_be_completed_is_one_line(run, gpt: Path, arguments: tuple[object, ...], message: str) -> None:
+    result = run("complete", "--model", gpt, *arguments, *CPU)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert message in result.err
+
+
+def test_a_bidirectional_model_is_refused_by_both(run, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("the man\n", encoding="utf-8")
+    for command in (("complete", "the man"), ("perplexity", tmp_path / "texts.txt")):
+        result = run(*command, "--model", model, *CPU)
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert "expected a model that predicts the next piece; found a bidirectional one" in result.err
+
+
+def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path: Path) -> None:
+    lines = ["the man went to the store", "", "he bought xanax xyzzy", "a b c " * 30]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    wanted = Perplexity.of_all(load(gpt, device="cpu").perplexity(lines))
+    shown = json.loads(run("perplexity", tmp_path / "texts.txt", "--model", gpt, "--json", *CPU).out)
+    assert shown == pytest.approx(wanted.to_dict(), rel=1e-5)
+    assert (shown["unknown"], shown["words"]) == (1, 6 + 4 + 90)
+    result = run("perplexity", tmp_path / "texts.txt", "--model", gpt, *CPU)
+    assert f"perplexity of a piece: {wanted.perplexity:,.2f} ({wanted.pieces:,} pieces)" in result.out
+    assert "stand for unknown words" in result.err
+    (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
+    empty = run("perplexity", tmp_path / "empty.txt", "--model", gpt, *CPU)
+    assert (empty.code, empty.out) == (1, "")
+    assert "expected" in empty.err
+
+
+def test_other_formats_and_vectors(run, gpt: Path, tmp_path: Path) -> None:
+    done = run("convert", gpt, tmp_path / "there", "--to", "huggingface")
+    assert done.code == 0, done.err
+    assert "transformers: logits differ" in done.out
+    assert load_any(tmp_path / "there").parts == ("mlm",)
+    refused = run("convert", gpt, tmp_path / "google", "--to", "google")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "model_type 'openai-gpt'" in refused.err
+    (tmp_path / "texts.txt").write_text("the man\nhe went\n", encoding="utf-8")
+    embed = ("embed", tmp_path / "texts.txt", "--model", gpt, "--out", tmp_path / "x.npy", *CPU)
+    refused = run(*embed, "--pooling", "pooler")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "expected a model with a trained pooler" in refused.err
+    assert run(*embed, "--pooling", "cls").code == 0

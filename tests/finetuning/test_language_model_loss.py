@@ -1,0 +1,181 @@
+"""Fine-tuning as GPT's: an auxiliary language-model loss, pairs in both orders, and the values of its paper."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.units import micro_batches
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.finetuning.recipes import resolved, situation_of
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.workload import Finetuning
+from bertsmith.inference.loading import load_predictor
+from bertsmith.model.batch import Batch
+from bertsmith.model.encoder import Encoder
+from bertsmith.model.heads import EncoderForTask
+from bertsmith.runtime import choose
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from model.examples import shake
+from tasks.architecture_samples import config_of, write_base_model
+from tasks.task_samples import SPECS, TOKENIZER, examples_of
+
+PRECISE = {"precision": "fp32", "dropout": 0.0}
+
+
+def model_of(kind: str, architecture: str = "openai-gpt") -> EncoderForTask:
+    config = dataclasses.replace(config_of(architecture, dropout=0.0), is_causal=True)
+    folder_like = untrained(config, 3)
+    shake(folder_like)
+    model = EncoderForTask(folder_like.encoder, task_for(SPECS[kind]).head, seed=None, predicts=True)
+    shake(model, seed=2)
+    return model.double()
+
+
+def language_loss(model: EncoderForTask, encoder: Encoder, rows: list[tuple[np.ndarray, np.ndarray]]) -> torch.Tensor:
+    """The mean over rows of the mean loss of their tokens after the first, row by row."""
+    losses = []
+    for row, segments in rows:
+        batch = Batch.from_flat(row, segments, [len(row)])
+        logits = model.mlm(encoder(batch)[:-1], encoder.word_table)
+        losses.append(F.cross_entropy(logits, torch.from_numpy(row[1:].astype(np.int64))))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "openai-gpt"])
+@pytest.mark.parametrize("kind", ["single", "choice", "tags"])
+def test_the_loss_is_that_of_the_task_and_half_that_of_its_texts(kind: str, architecture: str) -> None:
+    task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
+    features = task.encode(examples, TOKENIZER, training=True)
+    model, runtime = model_of(kind, architecture), choose("cpu", "fp64")
+
+    def loss_of(weight: float, micro_tokens: int) -> tuple[float, dict[str, torch.Tensor]]:
+        settings = FinetuningSettings(batch_size=len(features), language_model_loss=weight, **PRECISE)
+        work = Finetuning(model, task, features, None, TOKENIZER, settings, runtime, seed=5)
+        model.zero_grad()
+        total = 0.0
+        units = np.arange(len(features))
+        for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
+            loss, _ = work.loss(model, batch)
+            loss.backward()
+            total += loss.item()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        return total, gradients
+
+    plain, _ = loss_of(0.0, 10_000)
+    both, gradients = loss_of(0.5, 10_000)
+    rows = [features.rows.row(number) for number in range(len(features.rows))]
+    units = np.split(np.arange(len(rows)), np.cumsum(features.rows_per_unit)[:-1])
+    means = [language_loss(model, model.encoder, [rows[row] for row in unit]) for unit in units]
+    assert both == pytest.approx(plain + 0.5 * torch.stack(means).mean().item(), rel=1e-9)
+    again, cut = loss_of(0.5, 30)
+    assert again == pytest.approx(both, rel=1e-7)
+    assert gradients.keys() == cut.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(cut[name], gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_fine_tuned_with_it_saves_no_head_of_pieces_and_predicts_its_texts_better(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", "openai-gpt")
+    data = TaskData(train=examples_of("single", 64), dev=examples_of("single", 24, seed=1))
+    recipe = RecipeSettings(learning_rate=3e-3, bias_correction=True, log_every=1)
+    found = {}
+    for weight in (0.0, 0.5):
+        settings = FinetuningSettings(batch_size=16, epochs=6, language_model_loss=weight, **PRECISE)
+        out = tmp_path / f"run-{weight}"
+        finetune(base, SPECS["single"], data, out, settings, recipe, seeds=1)
+        folder = load_any(out / "model")
+        assert folder.parts == ("classifier",)
+        model = load_for_task(folder, task_for(SPECS["single"]).head, keep_head=False, predicts=True).model
+        texts = task_for(SPECS["single"]).encode(data.dev, TOKENIZER).rows
+        rows = [texts.row(number) for number in range(len(texts))]
+        with torch.no_grad():
+            found[weight] = float(language_loss(model, model.encoder, rows))
+    assert found[0.5] < found[0.0] - 0.3
+
+
+def test_what_has_no_such_loss_is_refused(tmp_path: Path) -> None:
+    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 4))
+    settings = FinetuningSettings(language_model_loss=0.5)
+    with pytest.raises(
+        ConfigError, match="a left-to-right model for a language-model loss; found a bidirectional BERT"
+    ):
+        finetune(write_base_model(tmp_path / "a"), SPECS["single"], data, tmp_path / "b", settings, RecipeSettings())
+    bare = untrained(dataclasses.replace(config_of("bert"), is_causal=True), 1)
+    save_pretrained(tmp_path / "c", bare, TOKENIZER, ModelMetadata(), trained=())
+    with pytest.raises(CheckpointError, match="a head that predicts pieces"):
+        finetune(tmp_path / "c", SPECS["single"], data, tmp_path / "d", settings, RecipeSettings())
+    with pytest.raises(ConfigError, match="freeze body"):
+        FinetuningSettings(language_model_loss=0.5, freeze="body")
+    with pytest.raises(ConfigError, match="language_model_loss of at least 0"):
+        FinetuningSettings(language_model_loss=-1.0)
+    base = write_base_model(tmp_path / "e", "openai-gpt")
+    with pytest.raises(ConfigError, match="which has no pooler"):
+        finetune(base, SPECS["single"], data, tmp_path / "f", FinetuningSettings(reads="pooler"), RecipeSettings())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "openai-gpt"])
+@pytest.mark.parametrize("kind", ["pair", "number"])
+def test_in_both_orders_a_pair_is_answered_as_the_swapped_one(kind: str, architecture: str) -> None:
+    pairs = examples_of("pair", 6)
+    spec = dataclasses.replace(SPECS[kind], pair=True)
+    spec = dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, both_orders=True, max_length=12))
+    task = task_for(spec)
+    if kind == "number":
+        pairs = [dataclasses.replace(pair, label=None) for pair in pairs]
+    swapped = [dataclasses.replace(pair, first=pair.second, second=pair.first) for pair in pairs]
+    model = EncoderForTask(untrained(config_of(architecture), 3).encoder, task.head, seed=4).eval()
+    shake(model)
+    found = []
+    for examples in (pairs, swapped):
+        features = task.encode(examples, TOKENIZER)
+        assert (features.rows_per_unit == 2).all()
+        assert len(features.rows) == 12
+        logits = task_logits(model, features, choose("cpu", "fp32"))
+        assert not np.allclose(logits[::2], logits[1::2])
+        answers = task.decode(examples, features, logits, TOKENIZER)
+        found.append(
+            [list(one.to_dict().get("probabilities", {0: one.to_dict().get("value")}).values()) for one in answers]
+        )
+        once = task_for(dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, both_orders=False)))
+        lost = once.encode(examples, TOKENIZER).rows.cut_by_row
+        assert [one.cut_tokens for one in answers] == lost.tolist()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_both_orders_of_single_texts_is_ignored_with_a_reason() -> None:
+    for kind in ("single", "number"):
+        settings = dataclasses.replace(SPECS[kind].settings, both_orders=True)
+        task = task_for(dataclasses.replace(SPECS[kind], settings=settings))
+        assert task.ignored_settings() == ["both_orders"]
+        assert task.why_ignored("both_orders") == "each example has a single text"
+
+
+def test_the_recipe_of_its_paper_has_its_values(tmp_path: Path) -> None:
+    folder = load_any(write_base_model(tmp_path / "base", "openai-gpt"))
+    situation = situation_of("swag", "choice", 1000, folder)
+    found = resolved("2018", situation, {"epochs": 2.0})
+    assert (found["learning_rate"], found["batch_size"], found["epochs"]) == (6.25e-5, 32, 2.0)
+    assert (found["warmup_share"], found["language_model_loss"]) == (0.002, 0.5)
+    assert resolved("auto", situation, {}).get("language_model_loss", 0.0) == 0.0
+
+
+def test_a_pair_in_both_orders_is_served_by_the_model_that_learned_it(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", "openai-gpt")
+    spec = dataclasses.replace(SPECS["pair"], settings=dataclasses.replace(SPECS["pair"].settings, both_orders=True))
+    data = TaskData(train=examples_of("pair", 32), dev=examples_of("pair", 8, seed=1))
+    settings = FinetuningSettings(batch_size=16, epochs=2, start="linear", reads="cls", **PRECISE)
+    finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
+    predictor = load_predictor(tmp_path / "run" / "model")
+    swapped = [dataclasses.replace(one, first=one.second, second=one.first) for one in data.dev]
+    for one, other in zip(predictor.predict(data.dev), predictor.predict(swapped), strict=True):
+        assert one.probabilities == pytest.approx(other.probabilities, rel=1e-5)

@@ -1,0 +1,68 @@
+"""The perplexity of texts: each piece is predicted once, from those before it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertsmith.checkpoints.assembly import untrained
+from bertsmith.encoding.forward import TorchEngine
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.perplexity import Perplexity, perplexities
+from bertsmith.model.batch import Batch
+from bertsmith.runtime import choose
+from inference.test_completion import engine_of, model_of
+from tasks.architecture_samples import config_of
+from tasks.task_samples import TOKENIZER
+
+
+@torch.no_grad()
+def losses(architecture: str, ids: list[int]) -> list[float]:
+    """The loss of each of these pieces after [CLS] and all pieces before it."""
+    row = np.array([TOKENIZER.vocabulary.cls_id, *ids])
+    batch = Batch.from_flat(row, 0 * row, [len(row)])
+    logits = model_of(architecture)(batch, masked=torch.arange(len(ids))).mlm_logits
+    return F.cross_entropy(logits, torch.tensor(ids), reduction="none").tolist()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "openai-gpt"])
+def test_every_piece_is_predicted_from_those_before_it(architecture: str) -> None:
+    texts = ["the good film", "", "xyzzy the", "and one film it"]
+    found = perplexities(engine_of(architecture), TOKENIZER, texts)
+    for text, one in zip(texts, found, strict=True):
+        ids = TOKENIZER.encode(text).tolist()
+        assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
+        assert one.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
+        wanted = sum(losses(architecture, ids)) if ids else 0.0
+        assert one.nll == pytest.approx(wanted, rel=1e-5)
+    assert math.isnan(found[1].perplexity)
+    assert found[1].to_dict()["perplexity"] is None
+    assert found[0].perplexity == pytest.approx(math.exp(found[0].nll / found[0].pieces))
+    total = Perplexity.of_all(found)
+    assert total.nll == pytest.approx(sum(one.nll for one in found))
+    assert total.word_perplexity == pytest.approx(math.exp(total.nll / 9))
+    assert total.bits_per_character == pytest.approx(total.nll / math.log(2) / sum(map(len, texts)))
+
+
+@pytest.mark.parametrize("length", [63, 64, 94, 95, 200])
+def test_a_long_text_is_read_in_windows_that_overlap_by_half(length: int) -> None:
+    engine, rng = engine_of("openai-gpt"), np.random.default_rng(length)
+    text = " ".join(rng.choice(["the", "good", "film", "a"], length))
+    ids = TOKENIZER.encode(text).tolist()
+    assert len(ids) == length
+    room, half = engine.max_tokens - 1, (engine.max_tokens - 1) // 2
+    wanted = losses("openai-gpt", ids[:room])
+    while len(wanted) < length:
+        begin = len(wanted) - half
+        wanted += losses("openai-gpt", ids[begin : begin + room])[half:]
+    (found,) = perplexities(engine, TOKENIZER, [text])
+    assert found.pieces == length == len(wanted)
+    assert found.nll == pytest.approx(sum(wanted), rel=1e-5)
+
+
+def test_a_model_that_sees_the_piece_is_refused() -> None:
+    engine = TorchEngine(untrained(config_of("bert"), 1), choose("cpu", "fp32"))
+    with pytest.raises(CheckpointError, match="a bidirectional one, which sees it"):
+        perplexities(engine, TOKENIZER, ["a"])

@@ -1,0 +1,104 @@
+"""Language models from a text file to the next word: trained, resumed, read by other tools."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith import load
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import ConfigError
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import pretrain
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+
+TEXT = [
+    "let ' s hang out with friends .",
+    "we hang out at home .",
+    "the camera hung on the wall .",
+    "they bought a camera .",
+    "let ' s stick to the plan .",
+]
+PIECES = sorted({word for line in TEXT for word in line.split()} - {"."})
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *PIECES])
+SMALL = {"size": "tiny", "rows_per_step": 8, "max_length": 16, "device": "cpu", "precision": "fp32"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language")
+    rng = np.random.default_rng(0)
+    documents = ["\n".join(rng.choice(TEXT, 6)) for _ in range(60)]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    return folder / "corpus"
+
+
+def trained(corpus: Path, out: Path, *, resume: bool = False, **given: object) -> Path:
+    settings = {**SMALL, "architecture": "openai-gpt", **given}
+    pretrain(corpus, out, *settings_from_recipe(settings), resume=resume)
+    return out / "model"
+
+
+@pytest.fixture(scope="module")
+def gpt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(corpus, tmp_path_factory.mktemp("gpt") / "run", steps=60)
+
+
+def test_after_hang_out_is_likelier_than_camera_and_the_plan_follows(gpt: Path) -> None:
+    model = load(gpt, device="cpu")
+    (found,) = model.complete(["we hang"], top=len(VOCABULARY))
+    chances = {one.piece: one.probability for one in found.next}
+    assert chances["out"] > 10 * chances["camera"]
+    assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
+    (found,) = model.complete(["Let's stick to"], tokens=3)
+    assert [one.piece for one in found.pieces] == ["the", "plan", "."]
+    assert found.continuation == " the plan ."
+    likely, unlikely = model.perplexity(["we hang out at home .", "home at out hang we ."])
+    assert likely.perplexity < 3 < unlikely.perplexity
+
+
+def test_what_was_trained_gives_the_same_logits_and_ids_in_transformers(gpt: Path) -> None:
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(gpt).eval()
+    assert type(theirs).__name__ == "OpenAIGPTLMHeadModel"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gpt)
+    ids = tokenizer("Let's stick to", return_tensors="pt")["input_ids"][:, :-1]
+    with torch.no_grad():
+        shares = theirs(ids).logits[0, -1].softmax(0)
+    (found,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
+    best = shares.topk(3)
+    assert [one.piece for one in found.next] == tokenizer.convert_ids_to_tokens(best.indices)
+    np.testing.assert_allclose([one.probability for one in found.next], best.values.numpy(), rtol=1e-4)
+
+
+def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop(step: int, line: object) -> None:
+        if step >= 4:
+            raise StoppedError
+
+    straight = trained(corpus, tmp_path / "straight", steps=8, dropout=0.1)
+    settings = settings_from_recipe(
+        {**SMALL, "architecture": "openai-gpt", "dropout": 0.1, "steps": 8, "save_every": 2, "evaluate_every": 2}
+    )
+    with pytest.raises(StoppedError):
+        pretrain(corpus, tmp_path / "stopped", *settings, on_evaluation=stop)
+    pretrain(corpus, tmp_path / "stopped", *settings, resume=True)
+    name = "model/model.safetensors"
+    assert (tmp_path / "stopped" / name).read_bytes() == (straight.parent / name).read_bytes()
+
+
+def test_an_objective_that_looks_ahead_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="reads from left to right for a GPT; found mlm; use --objective left-to-right"
+    ):
+        trained(corpus, tmp_path / "run", steps=2, objective="mlm")
+    assert Corpus.open(corpus).num_documents > 1
