@@ -100,6 +100,11 @@ class PretrainingDataSettings:
         return OBJECTIVES[self.objective].pairs
 
     @property
+    def has_two_parts(self) -> bool:
+        """Whether rows have two parts, as a pair or as a text and its copy."""
+        return OBJECTIVES[self.objective].has_two_parts
+
+    @property
     def masked(self) -> bool:
         """Whether rows are masked."""
         return OBJECTIVES[self.objective].masks
@@ -107,7 +112,7 @@ class PretrainingDataSettings:
     @property
     def room(self) -> int:
         """The maximum tokens of text in a row: what `[CLS]` and one or two `[SEP]` leave."""
-        return self.max_length - (3 if self.pairs else 2)
+        return self.max_length - (3 if self.has_two_parts else 2)
 
     @property
     def most_predictions(self) -> int:
