@@ -44,9 +44,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "distilbert": Architecture(
         distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
     ),
-    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 
 
