@@ -76,7 +76,13 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[n
     monkeypatch.setattr(module, name, make_other)
 
 
-@pytest.mark.parametrize("kind", [*SPECS, None])
+def test_a_head_with_a_hidden_layer_is_refused_in_googles_format(tmp_path: Path) -> None:
+    write_task(tmp_path / "model", "on three vectors")
+    with pytest.raises(ConfigError, match="found a head with a hidden layer"):
+        export(tmp_path / "model", tmp_path / "out", to="google")
+
+
+@pytest.mark.parametrize("kind", [*(name for name, spec in SPECS.items() if spec.reads != "concat"), None])
 def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | None, tmp_path: Path) -> None:
     source = tmp_path / "model"
     if kind is None:

@@ -32,7 +32,7 @@ from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 CONCAT = "on three vectors"
-LAYERS = ["bert.embeddings.", "bert.layers.0.", "bert.layers.1.", "bert.layers.2.", ("classifier.", "blocks.")]
+LAYERS = ["bert.embeddings.", "bert.layers.0.", "bert.layers.1.", ("classifier.", "blocks.")]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def groups_that_move(work: Finetuning, step: int) -> list[bool]:
 def test_each_epoch_trains_one_more_layer_from_the_top(base: str) -> None:
     work = workload(base, gradual_unfreezing=True, reads="concat")
     work.fix_steps(40)  # ten epochs of four steps
-    for epoch in range(6):
-        expected = [group >= 4 - epoch for group in range(5)]
+    for epoch in range(5):
+        expected = [group >= 3 - epoch for group in range(4)]
         for step in (4 * epoch, 4 * epoch + 3):
             assert groups_that_move(work, step) == expected
 
@@ -84,14 +84,14 @@ def test_each_epoch_trains_one_more_layer_from_the_top(base: str) -> None:
 def test_without_gradual_unfreezing_all_layers_move_in_the_first_step(base: str) -> None:
     work = workload(base, reads="concat")
     work.fix_steps(40)
-    assert groups_that_move(work, 0) == [True] * 5
+    assert groups_that_move(work, 0) == [True] * 4
 
 
 def test_a_short_run_trains_all_layers_in_its_second_half(base: str) -> None:
     work = workload(base, gradual_unfreezing=True)
-    work.fix_steps(16)
+    work.fix_steps(12)
     name = "bert.embeddings.word.weight"
-    assert [work.trains(name, step) for step in range(16)] == [False] * 8 + [True] * 8
+    assert [work.trains(name, step) for step in range(12)] == [False] * 6 + [True] * 6
 
 
 def test_a_frozen_layer_keeps_its_moments(base: str) -> None:
@@ -105,7 +105,7 @@ def test_a_frozen_layer_keeps_its_moments(base: str) -> None:
     trainer = Trainer(work, TrainSettings(steps=40, weight_decay=0.1), Rank(), StopRequest())
     trainer.apply(trainer.gradient(0, work.plan(0, 0, 1)), 1e-2)
     moments = trainer.optimizer.moments
-    assert not any(one.any() for one in moments["bert.layers.2.weight_ih_l0"])
+    assert not any(one.any() for one in moments["bert.layers.1.weight_ih_l0"])
     assert all(one.any() for one in moments["classifier.weight"])
 
 
@@ -113,10 +113,10 @@ def test_rates_fall_by_the_factor_of_the_paper_with_each_layer(base: str) -> Non
     work = workload(base, layer_decay=round(1 / 2.6, 4), reads="concat")
     groups = BertAdam(work.model, rate_factor=work.rate_factor).groups
     of = {name: group.factor for group in groups for name in group.names}
-    factors = [of["classifier.weight"], *(of[f"bert.layers.{layer}.weight_ih_l0"] for layer in (2, 1, 0))]
+    factors = [of["classifier.weight"], *(of[f"bert.layers.{layer}.weight_ih_l0"] for layer in (1, 0))]
     assert of["blocks.hidden.weight"] == 1.0
     ratios = [above / below for above, below in itertools.pairwise(factors)]
-    assert ratios == pytest.approx([2.6, 2.6, 2.6], rel=1e-3)
+    assert ratios == pytest.approx([2.6, 2.6], rel=1e-3)
 
 
 def test_a_frozen_body_cannot_be_unfrozen_gradually() -> None:
@@ -164,7 +164,7 @@ def test_the_dropout_of_the_hidden_layer_depends_on_the_row_alone() -> None:
 
 def test_a_run_with_the_recipe_learns_saves_and_resumes(base: str, tmp_path: Path) -> None:
     situation = situation_of("sentiment", "classification", 64, load_any(base))
-    values = resolved(ULMFIT, situation, {"learning_rate": 0.03, "epochs": 12, "batch_size": 16, "dropout": 0.0})
+    values = resolved(ULMFIT, situation, {"epochs": 24, "batch_size": 16, "dropout": 0.0})
     assert (values["reads"], values["schedule"], values["gradual_unfreezing"]) == ("concat", "slanted_triangular", True)
     assert (values["beta1"], values["beta2"]) == (0.7, 0.99)
     assert 1 / values["layer_decay"] == pytest.approx(2.6, abs=1e-3)
@@ -176,8 +176,8 @@ def test_a_run_with_the_recipe_learns_saves_and_resumes(base: str, tmp_path: Pat
     finetune(base, SPECS[CONCAT], data_of(), tmp_path / "run", chosen, rates, seeds=1)
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["kind"] == "train"]
-    assert steps[0]["learning_rate"] == pytest.approx(0.03 / 32)
-    assert max(line["learning_rate"] for line in steps) == pytest.approx(0.03)
+    assert steps[0]["learning_rate"] == pytest.approx(0.01 / 32)
+    assert max(line["learning_rate"] for line in steps) == pytest.approx(0.01, rel=0.03)
     assert np.mean([line["loss"] for line in steps[-4:]]) < 0.7 * np.mean([line["loss"] for line in steps[:4]])
     stored = load_file(tmp_path / "run/model/model.safetensors")
     assert stored["blocks.hidden.weight"].shape == (50, 96)

@@ -13,20 +13,25 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_pretrained, untrained
+from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CheckpointError, ConfigError, CorpusError
-from bertsmith.files import read_json, read_json_lines
+from bertsmith.files import read_json, read_json_lines, write_json
 from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.batch import Batch
+from bertsmith.model.heads import Head
 from bertsmith.model.memory import Memory
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.token_tracks import TokenTracks, Windows
-from bertsmith.runtime import choose
+from bertsmith.runtime import Rank, choose
+from bertsmith.training.guard import StopRequest
+from bertsmith.training.lanes import Lanes
+from bertsmith.training.settings import TrainSettings
+from bertsmith.training.trainer import Trainer
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
 
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
@@ -103,7 +108,14 @@ def test_a_corpus_that_is_too_short_for_the_tracks_is_refused():
         TokenTracks(Texts(20, 30), VOCABULARY, tracks=40, shortest=10)
 
 
-def work(corpus: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, **changes: object) -> LanguageModelling:  # noqa: F811
+def work(
+    corpus: Path,  # noqa: F811
+    *,
+    micro_tokens: int = 4096,
+    dropout: float = 0.0,
+    tracks: int = TRACKS,
+    **changes: object,
+) -> LanguageModelling:
     source = Corpus.open(corpus)
     rates = AwdLstmConfig.dropout_changes(dropout)
     backward = "backward" in str(changes.get("objective"))
@@ -118,7 +130,7 @@ def work(corpus: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, **chan
         source.vocabulary,
         PretrainingDataSettings(**{"objective": "language-model", "max_length": WINDOW, **changes}),
         choose("cpu", "fp32"),
-        PretrainingRunSettings(size="tiny", rows_per_step=TRACKS, micro_tokens=micro_tokens, **run),
+        PretrainingRunSettings(size="tiny", rows_per_step=tracks, micro_tokens=micro_tokens, **run),
     )
 
 
@@ -169,7 +181,7 @@ def test_the_penalties_are_means_over_the_step(corpus):  # noqa: F811
                 parameter.mul_(5)
     base = float(step_loss(plain, 0))
     (batch,) = plain.plan(0, 0, 1).micro_batches
-    states = plain.model(batch.batch, memory=Memory()).hidden.view(TRACKS, -1, 16)
+    states = plain.model(batch.batch, memory=Memory()).hidden.detach().view(TRACKS, -1, 16)
     assert float(step_loss(ar, 0)) - base == pytest.approx(2 * float(states.square().mean()), rel=1e-3)
     assert float(step_loss(tar, 0)) - base == pytest.approx(float(states.diff(dim=1).square().mean()), rel=1e-3)
 
@@ -197,7 +209,7 @@ def test_a_checkpoint_without_its_state_is_refused(corpus):  # noqa: F811
 def test_rates_follow_the_length_of_the_window_and_the_height_of_the_layer(corpus):  # noqa: F811
     workload = work(corpus)
     assert workload.step_rate(0) == workload.windows.length(0) / WINDOW
-    workload.run = PretrainingRunSettings(size="tiny", layer_decay=0.5)
+    workload.layer_decay = 0.5
     factors = {
         "mlm.bias": 1.0,
         "bert.layers.2.weight_hh_l0": 1.0,
@@ -316,6 +328,9 @@ def test_what_does_not_fit_carried_state_is_refused_in_one_line(corpus, tmp_path
     out = tmp_path / "run"
     refused(corpus, out, "for BERT, which has no state to carry", architecture=None, objective="language-model")
     refused(corpus, out, "reads from left to right for AWD-LSTM", objective="mlm")
+    refused(
+        corpus, out, "no change_penalty for an objective that reads rows", objective="left-to-right", change_penalty=1
+    )
     refused(corpus, out, "no tokens_per_step for tracks", tokens_per_step=100)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -327,3 +342,36 @@ def test_rows_without_carried_state_train_the_same_architecture(corpus, tmp_path
     data = {"objective": "left-to-right", "max_length": 32}
     pretrain(corpus, tmp_path / "run", *settings(steps=2, **data))
     assert not (tmp_path / "run/checkpoints/step-00000002/carried.safetensors").exists()
+
+
+def test_parts_of_a_step_side_by_side_give_the_gradients_and_the_state_of_one_after_another(corpus):  # noqa: F811
+    def step(*, together: bool) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+        workload = work(corpus, tracks=50, dropout=0.3)
+        workload.lanes = 2
+        trainer = Trainer(workload, TrainSettings(steps=3), Rank(), StopRequest())
+        trainer._lanes = Lanes(2) if together else None
+        for number in range(2):
+            plan = workload.plan(number, 0, 1)
+            assert len(plan.micro_batches) == 2
+            trainer.apply(trainer.gradient(number, plan), 1e-2)
+        return [one.detach() for one in workload.model.parameters()], dict(workload.carried(2))
+
+    (values, state), (expected, expected_state) = (step(together=together) for together in (True, False))
+    assert all(torch.equal(*both) for both in zip(values, expected, strict=True))
+    assert state.keys() == expected_state.keys()
+    assert all(torch.equal(state[name], expected_state[name]) for name in state)
+
+
+def test_one_layer_of_a_configuration_starts_a_classifier(corpus, tmp_path):  # noqa: F811
+    """Dai and Le (2015): the parameters of a language model of one layer are the first ones of a classifier."""
+    config = AwdLstmConfig(**{**TINY, "num_hidden_layers": 1})
+    write_json(tmp_path / "config.json", {"model_type": "awd-lstm", **config.to_dict()})
+    given = {"config": str(tmp_path / "config.json"), "size": None, "architecture": None, "dropout": None}
+    pretrain(corpus, tmp_path / "run", *settings(steps=2, **given))
+    folder = load_any(tmp_path / "run/model")
+    model = load_for_task(folder, Head(part="classifier", outputs=2, pooled=True, reads="cls"), keep_head=False).model
+    trained = load_file(tmp_path / "run/checkpoints/step-00000002/model.safetensors")
+    assert torch.equal(model.get_parameter("bert.layers.0.weight_hh_l0"), trained["bert.layers.0.weight_hh_l0"])
+    words = Batch.from_flat(np.arange(9), np.zeros(9, np.int64), (4, 5))
+    hidden = model.encoder(words)
+    torch.testing.assert_close(model(words), model.output_layer(hidden[[3, 8]]))

@@ -117,3 +117,9 @@ def test_a_recurrent_model_is_continued_as_ulmfit_does(tmp_path, direction, obje
     run, data, train = built(init=str(tmp_path), steps=9)
     assert (data.objective, train.schedule, run.layer_decay) == (objective, "slanted_triangular", 0.3846)
     assert (train.learning_rate, train.beta1, train.beta2) == (4e-3, 0.7, 0.99)
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (tmp_path / "config.json").rename(tmp_path / "kept")
+    (run_folder / "model").mkdir()
+    (tmp_path / "kept").rename(run_folder / "model/config.json")
+    assert built(init=str(run_folder), steps=9)[1].objective == objective

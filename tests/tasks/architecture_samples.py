@@ -88,7 +88,8 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         return ElmoConfig(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
     if architecture == "awd-lstm":
         rates = AwdLstmConfig.dropout_changes(dropout)
-        return AwdLstmConfig(hidden_size=32, intermediate_size=48, vocab_size=CONFIG.vocab_size, **rates)
+        shape = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "initializer_range": 0.5}
+        return AwdLstmConfig(**shape, vocab_size=CONFIG.vocab_size, **rates)
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

@@ -196,11 +196,14 @@ def save_pretrained(
     """Writes a model folder.
 
     Args:
-        trained: the parts to write in addition to the encoder; leave out parts that no objective trained.
+        trained: the parts to write in addition to the encoder; leave out parts that no objective trained. The hidden
+            layer of a head is always written.
         replace: overwrite an existing folder that contains a model.
     """
     tensors = {
-        name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if part_of(name) in (None, *trained)
+        name: tensor.detach().cpu()
+        for name, tensor in model.state_dict().items()
+        if part_of(name) in (None, BLOCKS, READER, *trained)
     }
     write_model_folder(
         path, config=model.config, tensors=tensors, tokenizer=tokenizer, metadata=metadata, replace=replace

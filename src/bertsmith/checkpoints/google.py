@@ -178,16 +178,12 @@ def write_google(
             found="is_causal, which Google's code does not support",
             fix="write a Hugging Face folder",
         )
-    if OWN_HEAD in parts_of(tensors):
-        raise ConfigError(
-            expected="a model whose head Google's code supports",
-            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}",
-            fix="write a Hugging Face folder, which keeps it",
-        )
-    if not {BLOCKS, READER}.isdisjoint(parts_of(tensors)):
+    if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors)):
         raise ConfigError(
             expected="a head that Google's code supports, one linear layer",
-            found=f"one that reads {metadata.reads}",
+            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}"
+            if OWN_HEAD in others
+            else f"one that reads {metadata.reads}",
             fix="write a Hugging Face folder, which keeps it",
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}

@@ -66,6 +66,11 @@ class FrozenEncoder(RowEncoder):
         """The encoder without heads."""
         return self._model
 
+    @property
+    def shows_attention(self) -> bool:
+        """Whether it shows its attention weights: whether it has any."""
+        return self.model.config.has_attention
+
     def choice(self, name: str) -> LayerChoice:
         """The choice of layers given by a name or by numbers; see `layer_choice`.
 

@@ -79,8 +79,13 @@ class RowEncoder(abc.ABC):
 
     @property
     def is_torch(self) -> bool:
-        """Whether torch runs it: then it shows its attention weights, and words get their vectors as tensors."""
+        """Whether torch runs it: then words get their vectors as tensors."""
         return True
+
+    @property
+    def shows_attention(self) -> bool:
+        """Whether it shows its attention weights."""
+        return False
 
     @property
     def hidden_size(self) -> int:

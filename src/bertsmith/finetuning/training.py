@@ -30,7 +30,6 @@ from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
-from bertsmith.model.our_names import BLOCKS, READER
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -375,8 +374,8 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        below = ("pooler",) if self.head.on_pooler else (BLOCKS, READER)
-        save_pretrained(folder, model, self.tokenizer, metadata, trained=(self.head.saved_part, *below), replace=True)
+        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
+        save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)

@@ -21,13 +21,17 @@ def require_attention(encoder: RowEncoder, name: str) -> None:
     """Checks that an encoder gives its attention weights.
 
     Raises:
-        CheckpointError: it is that of an ONNX folder.
+        CheckpointError: it is that of an ONNX folder, or has no attention.
     """
     if not encoder.is_torch:
         raise CheckpointError(
             expected="a model in torch, for its attention weights",
             found=f"the ONNX folder '{name}'",
             fix="use the model it was exported from",
+        )
+    if not encoder.shows_attention:
+        raise CheckpointError(
+            expected="a model with attention", found=f"'{name}', which has none", fix="use a Transformer"
         )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.errors import ConfigError, InputError
+from bertsmith.errors import InputError
 from bertsmith.finite import require_finite
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
@@ -71,12 +71,6 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
         InputError: a text is empty, or there are too many tokens.
         NotFiniteError: the weights are not finite.
     """
-    if not encoder.model.config.has_attention:
-        raise ConfigError(
-            expected="a model with attention",
-            found=f"a model of the architecture {encoder.model.config.display_name}",
-            fix="use a Transformer",
-        )
     texts = [text] if pair is None else [text, pair]
     for name, one in zip(("text", "pair"), texts, strict=False):
         if not one.strip():

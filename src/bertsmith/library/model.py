@@ -75,7 +75,7 @@ class Model:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "tagging", "span", or None.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
-        shows_attention: whether `attention` is supported, which an ONNX folder does not.
+        shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads.
@@ -114,7 +114,7 @@ class Model:
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
-        self.shows_attention: bool = embedder.encoder.is_torch
+        self.shows_attention: bool = embedder.encoder.shows_attention
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
 
     @property
@@ -291,7 +291,7 @@ class Model:
 
         Raises:
             InputError: a text is empty, or there are too many tokens.
-            CheckpointError: the model is an ONNX folder.
+            CheckpointError: the model is an ONNX folder, or has no attention.
         """
         require_attention(self.encoder, self.name)
         from bertsmith.library.attention import attention_of
