@@ -565,7 +565,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     values = SPECS["single"].to_dict()
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
-    with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart or concat"):
+    with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart, concat, bilstm or bilstm-attention"):
         TaskSpec.from_dict(values | {"reads": "max"}, "here")
 
 

@@ -209,7 +209,7 @@ def test_a_checkpoint_without_its_state_is_refused(corpus):  # noqa: F811
 def test_rates_follow_the_length_of_the_window_and_the_height_of_the_layer(corpus):  # noqa: F811
     workload = work(corpus)
     assert workload.step_rate(0) == workload.windows.length(0) / WINDOW
-    workload.run = PretrainingRunSettings(size="tiny", layer_decay=0.5)
+    workload.layer_decay = 0.5
     factors = {
         "mlm.bias": 1.0,
         "bert.layers.2.weight_hh_l0": 1.0,
@@ -328,6 +328,9 @@ def test_what_does_not_fit_carried_state_is_refused_in_one_line(corpus, tmp_path
     out = tmp_path / "run"
     refused(corpus, out, "for BERT, which has no state to carry", architecture=None, objective="language-model")
     refused(corpus, out, "reads from left to right for AWD-LSTM", objective="mlm")
+    refused(
+        corpus, out, "no change_penalty for an objective that reads rows", objective="left-to-right", change_penalty=1
+    )
     refused(corpus, out, "no tokens_per_step for tracks", tokens_per_step=100)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

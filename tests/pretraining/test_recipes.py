@@ -129,3 +129,10 @@ def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():
     run, data, train = built(recipe="2018", size="base", steps=9000, architecture="openai-gpt", max_length=256)
     assert (run.rows_per_step, data.max_length, data.contiguous) == (64, 256, True)
     assert (train.learning_rate, train.schedule, train.warmup_steps) == (2.5e-4, "cosine", 2000)
+
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (tmp_path / "config.json").rename(tmp_path / "kept")
+    (run_folder / "model").mkdir()
+    (tmp_path / "kept").rename(run_folder / "model/config.json")
+    assert built(init=str(run_folder), steps=9)[1].objective == objective

@@ -44,10 +44,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "distilbert": Architecture(
         distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
     ),
-    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 
 

@@ -26,12 +26,16 @@ from bertsmith.model.encoder import Trace
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
-from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.stream import Documents
 from bertsmith.pretraining.token_tracks import TokenTracks, Windows
-from bertsmith.pretraining.workload import freeze_unused, negative_log_likelihood, unigram_loss
+from bertsmith.pretraining.workload import (
+    factor_of_layer,
+    freeze_unused,
+    negative_log_likelihood,
+    unigram_loss,
+)
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.settings import require
@@ -40,6 +44,8 @@ from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.workload import StepPlan, Workload
 
 _HELD_OUT_TRACKS = 8
+# The weights of the penalties on the output and on its changes in the code of Merity et al.
+_ACTIVATION_PENALTY, _CHANGE_PENALTY = 2.0, 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +100,9 @@ class LanguageModelling(Workload):
             )
         self.model = model.to(runtime.torch_device)
         self.data, self.run, self.runtime = data, run, runtime
+        self.layer_decay = 1.0 if run.layer_decay is None else run.layer_decay
+        self.activation_penalty = _ACTIVATION_PENALTY if run.activation_penalty is None else run.activation_penalty
+        self.change_penalty = _CHANGE_PENALTY if run.change_penalty is None else run.change_penalty
         self.precision = runtime.precision
         self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
@@ -116,13 +125,8 @@ class LanguageModelling(Workload):
         self._changing = threading.Lock()
 
     def rate_factor(self, name: str) -> float:
-        """The layer decay to the power of the number of layers above the parameter; 1 for the bias of the pieces."""
-        if not name.startswith(PREFIX):
-            return 1.0
-        encoder = self.model.encoder
-        return float(
-            self.run.layer_decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers))
-        )
+        """The layer decay to the power of the number of layers above the parameter; see `factor_of_layer`."""
+        return factor_of_layer(self.model, name, self.layer_decay)
 
     def step_rate(self, step: int) -> float:
         """The length of the window of a step as a fraction of the base length."""
@@ -173,12 +177,12 @@ class LanguageModelling(Workload):
         loss = self._nll(output, micro_batch, sums)
         length, all_tracks = micro_batch.batch.lengths[0], micro_batch.step_tracks
         width = self.model.encoder.width
-        if self.run.activation_penalty:
-            share = self.run.activation_penalty / (all_tracks * length * width)
+        if self.activation_penalty:
+            share = self.activation_penalty / (all_tracks * length * width)
             loss = loss + output.hidden.float().square().sum() * share
-        if self.run.change_penalty:
+        if self.change_penalty:
             states = trace.hidden_states[-1].float().view(len(tracks), length, width)
-            share = self.run.change_penalty / (all_tracks * (length - 1) * width)
+            share = self.change_penalty / (all_tracks * (length - 1) * width)
             loss = loss + states.diff(dim=1).square().sum() * share
         return loss, sums
 

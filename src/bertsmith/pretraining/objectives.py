@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertsmith.pretraining.masking import Masker
-from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single
-from bertsmith.pretraining.targets import FindTargets, both_neighbors, next_pieces, no_pieces, previous_pieces
+from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single, walk_twice
+from bertsmith.pretraining.targets import (
+    FindTargets,
+    both_neighbors,
+    next_pieces,
+    no_pieces,
+    previous_pieces,
+    second_copies,
+)
 from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -97,6 +104,7 @@ class Objective:
         is_backward: whether the model reads from right to left, and predicts the piece before.
         carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
             carried from step to step; otherwise it is read in rows that do not know of each other.
+        repeats_text: whether both parts of a row are the same text, of which the second is regenerated.
         terms: the terms that the loss sums.
     """
 
@@ -109,6 +117,7 @@ class Objective:
     find_targets: "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]"
     masks: bool = False
     is_causal: bool = False
+    repeats_text: bool = False
     is_backward: bool = False
     carries_state: bool = False
     terms: tuple[LossTerm, ...]
@@ -120,6 +129,11 @@ class Objective:
     def pairs(self) -> bool:
         """Whether rows have two parts and a label."""
         return self.positive_pairs is not None
+
+    @property
+    def has_two_parts(self) -> bool:
+        """Whether rows have two parts, as a pair with a label or as a text and its copy."""
+        return self.pairs or self.repeats_text
 
     @property
     def two_directions(self) -> bool:
@@ -185,6 +199,10 @@ def _previous(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> Fi
     return previous_pieces
 
 
+def _copies(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return second_copies
+
+
 def _none(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
     return no_pieces
 
@@ -235,6 +253,15 @@ OBJECTIVES: dict[str, Objective] = {
             walk=walk_single,
             find_targets=_next,
             is_causal=True,
+            terms=(PIECES,),
+        ),
+        Objective(
+            name="autoencoder",
+            help="read a text from left to right, then regenerate it (sequence autoencoder)",
+            walk=walk_twice,
+            find_targets=_copies,
+            is_causal=True,
+            repeats_text=True,
             terms=(PIECES,),
         ),
         Objective(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoints.architectures import read_config, require_architecture
+from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -146,10 +147,14 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     A recurrent model is fine-tuned as in Howard and Ruder (2018), section 3.2: each layer with a rate of its own, and
     slanted triangles.
     """
-    described = Path(str(settings["init"])) / "config.json"
-    if not described.is_file():
+    places = (Path(str(settings["init"])), Path(str(settings["init"])) / "model")  # a model folder, or a run
+    described = next((place / "config.json" for place in places if (place / "config.json").is_file()), None)
+    if described is None:
         return {}
-    config = read_config(read_json(described))
+    try:
+        config = read_config(read_json(described))
+    except BertsmithError:
+        return {}  # what is wrong with it is said where the model is loaded
     if not config.is_recurrent:
         return {"objective": objective_for(config)}
     return {

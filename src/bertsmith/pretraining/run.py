@@ -111,12 +111,13 @@ def pretrain(
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
     }
+    # What does not fit is refused before there is a folder.
+    workload = _workload(model, source, data, runtime, settings)
     with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
         # The processes of one training share its folder, so one of them locks it.
         on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
         free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
-        workload = _workload(model, source, data, runtime, settings)
 
         if settings.initialization == "corpus" and run.last_step() is None:
             initialize_from_corpus(model, source, training.seed)
@@ -157,6 +158,13 @@ def _workload(
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
+    for name in ("activation_penalty", "change_penalty"):
+        require(
+            not getattr(settings, name),
+            expected=f"no {name} for an objective that reads rows",
+            found=getattr(settings, name),
+            fix="leave it out",
+        )
     return Pretraining(
         model,
         source,
@@ -172,6 +180,7 @@ def _workload(
         evaluation_rows=settings.evaluation_rows,
         sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
+        layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
     )
 
 

@@ -111,6 +111,11 @@ class PretrainingDataSettings:
         return OBJECTIVES[self.objective].pairs
 
     @property
+    def has_two_parts(self) -> bool:
+        """Whether rows have two parts, as a pair or as a text and its copy."""
+        return OBJECTIVES[self.objective].has_two_parts
+
+    @property
     def masked(self) -> bool:
         """Whether rows are masked."""
         return OBJECTIVES[self.objective].masks
@@ -118,7 +123,7 @@ class PretrainingDataSettings:
     @property
     def room(self) -> int:
         """The maximum tokens of text in a row: what `[CLS]` and one or two `[SEP]` leave."""
-        return self.max_length - (3 if self.pairs else 2)
+        return self.max_length - (3 if self.has_two_parts else 2)
 
     @property
     def most_predictions(self) -> int:
@@ -180,15 +185,15 @@ class PretrainingRunSettings:
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
     long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper", most=10**6)
     long_share: float = help_field(0.1, "fraction of the steps with long rows")
-    layer_decay: float = help_field(
-        1.0, "with carried state: learning rate of each layer as a fraction of that of the layer above"
+    layer_decay: float | None = help_field(
+        None,
+        "learning rate of each layer as a fraction of that of the layer above [1; auto: 0.3846 with an LSTM of --init]",
     )
-    activation_penalty: float = help_field(
-        2.0, "with carried state: weight of the mean square of the output after dropout (AR); auto: 0"
+    activation_penalty: float | None = help_field(
+        None, "with carried state: weight of the mean square of the output after dropout (AR) [2; auto: 0]"
     )
-    change_penalty: float = help_field(
-        1.0,
-        "with carried state: weight of the mean square of the change of the output between tokens (TAR); auto: 0",
+    change_penalty: float | None = help_field(
+        None, "with carried state: weight of the mean square change of the output between two tokens (TAR) [1; auto: 0]"
     )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
@@ -219,11 +224,14 @@ class PretrainingRunSettings:
             0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
         require(
-            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
+            self.layer_decay is None or 0 < self.layer_decay <= 1,
+            expected="layer_decay above 0, at most 1",
+            found=self.layer_decay,
+            fix="use 1",
         )
         for name in ("activation_penalty", "change_penalty"):
             value = getattr(self, name)
-            require(value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
+            require(value is None or value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
         require(
             self.dropout is None or 0 <= self.dropout < 1,
             expected="dropout from 0 to below 1",

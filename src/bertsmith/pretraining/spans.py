@@ -147,6 +147,26 @@ def walk_contiguous(
         found.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
 
 
+def walk_twice(
+    edges: Sequence[int],
+    target: int,
+    document: int,
+    num_documents: int,
+    draw: Draw,
+    found: "array[int]",
+    openings: "array[float]",
+) -> None:
+    """Appends rows of which both parts are the same text (label -1): as many whole sentences as fit half of the target.
+
+    A sentence that is longer is cut, as in `walk_single`.
+    """
+    alone: array[int] = array("q")
+    walk_single(edges, max(1, target // 2), document, num_documents, draw, alone, openings)
+    for row in range(0, len(alone), FIELDS):
+        begin, stop = alone[row + 1], alone[row + 2]
+        found.extend((document, begin, stop, document, begin, stop, -1))
+
+
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
     """The number of tokens that each part loses at its front and at its back, int64 [N, 2] each.
 

@@ -210,7 +210,7 @@ class PretrainingStream:
                 second.append(read(other)[other_start:other_end])
         packed = pack_rows(
             first,
-            second if self.settings.pairs else None,
+            second if self.settings.has_two_parts else None,
             template=Template.bert(self.vocabulary.cls_id, self.vocabulary.sep_id),
             max_length=self.settings.max_length,
             # The plan has already truncated: the random truncation of `pack_rows` would depend on neighboring rows.

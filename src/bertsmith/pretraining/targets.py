@@ -82,6 +82,24 @@ def previous_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     return Targets(token_ids=token_ids, positions=positions, target_ids=token_ids[positions - 1], per_row=lengths - 1)
 
 
+def second_copies(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
+    """The targets of a sequence autoencoder: in rows `[CLS] A [SEP] A [SEP]`, all that follows the first [SEP].
+
+    >>> row = np.array([2, 7, 8, 3, 7, 8, 3])
+    >>> found = second_copies(row, np.array([7]), np.zeros(1, np.uint64))
+    >>> found.positions.tolist(), found.target_ids.tolist()
+    ([3, 4, 5], [7, 8, 3])
+    """
+    starts, copied = np.cumsum(lengths) - lengths, (lengths - 3) // 2
+    positions = np.concatenate(
+        [
+            np.arange(start + count + 1, start + 2 * count + 2)
+            for start, count in zip(starts.tolist(), copied.tolist(), strict=True)
+        ]
+    )
+    return Targets(token_ids=token_ids, positions=positions, target_ids=token_ids[positions + 1], per_row=copied + 1)
+
+
 def no_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     """Empty targets, for objectives that predict no pieces."""
     return Targets(

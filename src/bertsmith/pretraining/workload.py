@@ -24,7 +24,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import Noise, noise_for
-from bertsmith.model.our_names import part_of
+from bertsmith.model.our_names import PREFIX, part_of, plain
 from bertsmith.model.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -116,6 +116,7 @@ class Pretraining(Workload):
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
         sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
             figures of the steps are then those of the sample, held-out figures are exact.
+        layer_decay: learning rate of each layer as a fraction of that of the layer above.
     """
 
     model: EncoderForPreTraining
@@ -137,8 +138,10 @@ class Pretraining(Workload):
         evaluation_rows: int = 512,
         unigram: npt.NDArray[np.int64] | None = None,
         sampled_pieces: int | None = None,
+        layer_decay: float = 1.0,
     ) -> None:
         self.model = model.to(runtime.torch_device)
+        self.layer_decay = layer_decay
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
         self.precision = runtime.precision
         self.lanes = count_lanes(self.model)
@@ -174,6 +177,10 @@ class Pretraining(Workload):
                 fixed = dataclasses.replace(phase.stream.settings, **_EVALUATION)
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
         self._evaluation_rows = evaluation_rows
+
+    def rate_factor(self, name: str) -> float:
+        """The layer decay to the power of the number of layers above the parameter; see `factor_of_layer`."""
+        return factor_of_layer(self.model, name, self.layer_decay)
 
     def fix_steps(self, total: int) -> None:
         """Sets the number of steps of the run, which determines where the long rows start."""
@@ -333,6 +340,18 @@ class Pretraining(Workload):
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+
+
+def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> float:
+    """`decay` to the power of the number of layers above a parameter; 1 for the last layer, the pooler and the heads.
+
+    Args:
+        name: that of the parameter in the model.
+    """
+    if not name.startswith(PREFIX):
+        return 1.0
+    encoder = model.encoder
+    return float(decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers)))
 
 
 def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
