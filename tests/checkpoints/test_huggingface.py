@@ -326,8 +326,8 @@ def test_labels_must_name_every_row_of_a_foreign_classifier(tmp_path, config):
         ("[]", InputError, "a JSON object in"),
         ("\x00\xff", InputError, "JSON in"),
         ("{}", ConfigError, "vocab_size in the configuration"),
-        ('{"model_type": ["bert"]}', ConfigError, "a model_type among bert, distilbert, roberta"),
-        ('{"model_type": "gpt2"}', ConfigError, "a model_type among bert, distilbert, roberta"),
+        ('{"model_type": ["bert"]}', ConfigError, "a model_type among bert, distilbert, openai-gpt, roberta"),
+        ('{"model_type": "gpt2"}', ConfigError, "a model_type among bert, distilbert, openai-gpt, roberta"),
     ],
 )
 def test_a_damaged_configuration_is_one_error(folder, content, error, expected):

@@ -273,7 +273,8 @@ class _Completer:
             if memory is None:
                 follows = [np.append(rows[row], chosen[row]) for row in running]
             else:
-                memory = memory.of_rows(going)
+                if len(going) < len(picked):
+                    memory = memory.of_rows(going)
                 follows = [np.array(chosen[row][-1:]) for row in running]
             logits = self._logits(follows, memory, running)
         return chosen, chances, ended

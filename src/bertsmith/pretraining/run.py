@@ -46,6 +46,9 @@ PLACES = ("corpus", "run.init", "run.config")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
+# Settings of the data that earlier releases did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"contiguous": False}
+
 # Values of a log line that are no scores.
 _OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skipped", *TIMES)
 
@@ -102,7 +105,7 @@ def pretrain(
         "corpus": str(corpus),
         "model": to_dict(model.config),
         "run": to_dict(settings),
-        "data": to_dict(data),
+        "data": {name: value for name, value in to_dict(data).items() if name not in _NEW or value != _NEW[name]},
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
     }
