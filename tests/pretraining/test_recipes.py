@@ -118,6 +118,13 @@ def test_a_recurrent_model_is_continued_as_ulmfit_does(tmp_path, direction, obje
     assert (data.objective, train.schedule, run.layer_decay) == (objective, "slanted_triangular", 0.3846)
     assert (train.learning_rate, train.beta1, train.beta2) == (4e-3, 0.7, 0.99)
 
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (tmp_path / "config.json").rename(tmp_path / "kept")
+    (run_folder / "model").mkdir()
+    (tmp_path / "kept").rename(run_folder / "model/config.json")
+    assert built(init=str(run_folder), steps=9)[1].objective == objective
+
 
 def test_a_language_model_reads_full_rows_from_left_to_right():
     _, data, _ = built(size="tiny", steps=9, architecture="openai-gpt")
@@ -129,10 +136,3 @@ def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():
     run, data, train = built(recipe="2018", size="base", steps=9000, architecture="openai-gpt", max_length=256)
     assert (run.rows_per_step, data.max_length, data.contiguous) == (64, 256, True)
     assert (train.learning_rate, train.schedule, train.warmup_steps) == (2.5e-4, "cosine", 2000)
-
-    run_folder = tmp_path / "run"
-    run_folder.mkdir()
-    (tmp_path / "config.json").rename(tmp_path / "kept")
-    (run_folder / "model").mkdir()
-    (tmp_path / "kept").rename(run_folder / "model/config.json")
-    assert built(init=str(run_folder), steps=9)[1].objective == objective
