@@ -180,7 +180,7 @@ def write_google(
         )
     if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors)):
         raise ConfigError(
-            expected="a head that Google's code supports, one linear layer",
+            expected="a model whose head Google's code supports",
             found=f"the user's head {metadata.own_head or 'of an unknown class'!r}"
             if OWN_HEAD in others
             else f"one that reads {metadata.reads}",
