@@ -23,7 +23,7 @@ from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.finetuning.predictions import Line
-from bertsmith.finetuning.recipes import resolved, situation_of
+from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
@@ -157,15 +157,23 @@ class FrozenMean(OnFeatures):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuned(System):
-    """A network that is fine-tuned by the default recipe, with a layer for the task on top."""
+    """A network that is fine-tuned by the default recipe, with a layer for the task on top.
+
+    Attributes:
+        asked: settings of fine-tuning that are not those of the recipe.
+        recipe: the name of another recipe.
+    """
+
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    recipe: str = AUTO
 
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`."""
         assert made is not None, "a network has a source"
         folder, run = load_any(made.path), scratch / "run"
-        given = {"seed": seed, "device": bench.device, "baselines": False}
+        given = {"seed": seed, "device": bench.device, "baselines": False, **self.asked}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder)
-        parts = split_settings(resolved(AUTO, situation, given), [FinetuningSettings, RecipeSettings])
+        parts = split_settings(resolved(self.recipe, situation, given), [FinetuningSettings, RecipeSettings])
         settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
         result = finetune(
             folder,
@@ -176,7 +184,7 @@ class FineTuned(System):
             rates,
             seeds=1,
             resume=(run / SETTINGS_FILE).is_file(),
-            recipe_name=AUTO,
+            recipe_name=self.recipe,
             source_name=made.path,
         )
         predictor = load_predictor(run / MODEL_FOLDER, device=bench.device)
@@ -192,6 +200,9 @@ class FineTuned(System):
 
 
 BERT = Pretraining(name="bert")
+GPT = Pretraining(name="gpt", architecture="openai-gpt")
+AWD_LSTM = Pretraining(name="awd-lstm", architecture="awd-lstm")
+ELMO = Pretraining(name="elmo", architecture="elmo")
 
 SYSTEMS: dict[str, System] = {
     "one-hot": WordCounts(about="which words a text has", one_hot=True),
@@ -201,6 +212,13 @@ SYSTEMS: dict[str, System] = {
     ),
     "glove": MeanOfWords(about="mean of GloVe vectors", source=WordVectorTraining(name="glove", method="glove")),
     "ppmi": MeanOfWords(about="mean of PPMI vectors", source=WordVectorTraining(name="ppmi", method="ppmi")),
+    "awd-lstm": FineTuned(about="AWD-LSTM, pre-trained and fine-tuned", source=AWD_LSTM),
+    "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
+    "elmo-frozen": FrozenMean(about="mean of ELMo's vectors, ELMo frozen", source=ELMO),
+    "elmo-bilstm": FineTuned(
+        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, asked={"reads": "bilstm", "bilstm_cells": 128}
+    ),
+    "gpt": FineTuned(about="GPT, pre-trained and fine-tuned", source=GPT),
     "random": FineTuned(about="the network of bert, fine-tuned without pre-training", source=Untrained(like=BERT)),
     "bert-frozen": FrozenMean(about="mean of BERT's vectors, BERT frozen", source=BERT),
     "bert": FineTuned(about="BERT, pre-trained and fine-tuned", source=BERT),

@@ -55,6 +55,11 @@ class Engine(abc.ABC):
         """Whether the head of pieces predicts the next one, from what is to its left, instead of filling masks."""
 
     @property
+    def reads_backward(self) -> bool:
+        """Whether that next piece is the one on the left, from what is to its right."""
+        return False
+
+    @property
     def masked_lm_tokens(self) -> int:
         """The most tokens to compute together for logits over the vocabulary."""
         return self.runtime.inference_tokens

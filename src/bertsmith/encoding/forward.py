@@ -47,6 +47,11 @@ class TorchEngine(Engine):
         config = self._model.config
         return config.is_causal or config.two_directions
 
+    @property
+    def reads_backward(self) -> bool:
+        """See `Engine`."""
+        return self._model.config.reads_backward
+
     def width(self, head: str) -> int:
         """See `Engine`."""
         if head == TASK:

@@ -197,10 +197,10 @@ def require_causal(engine: Engine) -> None:
     Raises:
         CheckpointError: it does not.
     """
-    if not engine.is_causal:
+    if not engine.is_causal or engine.reads_backward:
         raise CheckpointError(
             expected="a model that predicts the next piece",
-            found="a bidirectional one, which sees it",
+            found="one that reads from right to left" if engine.is_causal else "a bidirectional one, which sees it",
             fix="name a language model, such as one of `bertsmith pretrain --architecture openai-gpt`",
         )
 

@@ -63,7 +63,8 @@ def find_abilities(
     found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
         found += ["fill"] if "mlm" in parts and not pretrained.engine.is_causal else []
-        found += ["complete", "perplexity"] if "mlm" in parts and pretrained.engine.is_causal else []
+        reads_on = pretrained.engine.is_causal and not pretrained.engine.reads_backward
+        found += ["complete", "perplexity"] if "mlm" in parts and reads_on else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:
         found += ["embed", "features"] if encoder.is_torch else ["embed"]
