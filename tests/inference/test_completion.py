@@ -23,12 +23,14 @@ from tasks.architecture_samples import config_of, tokenizer_of
 from tasks.task_samples import TOKENIZER
 
 TEXTS = ["the good film", "", "a bad", "the the the and one film it a the"]
-LEFT_TO_RIGHT = ("bert", "openai-gpt")
+LEFT_TO_RIGHT = ("bert", "openai-gpt", "awd-lstm", "elmo")
 
 
 def model_of(architecture: str) -> EncoderForPreTraining:
     config = config_of(architecture, dropout=0.0)
-    model = untrained(dataclasses.replace(config, is_causal=True), seed=3)
+    if architecture == "bert":
+        config = dataclasses.replace(config, is_causal=True)
+    model = untrained(config, 3, TOKENIZER.vocabulary)
     shake(model)
     return model.eval()
 
@@ -160,3 +162,10 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
         model.complete(["a"], tokens=-1)
     with pytest.raises(CheckpointError, match="can fill"):
         model.fill(["[MASK]"])
+
+
+def test_a_model_that_reads_backward_completes_nothing() -> None:
+    config = dataclasses.replace(config_of("awd-lstm", dropout=0.0), direction="backward")
+    engine = TorchEngine(untrained(config, 3, TOKENIZER.vocabulary), choose("cpu", "fp32"))
+    with pytest.raises(CheckpointError, match="found one that reads from right to left"):
+        complete(engine, TOKENIZER, TEXTS, top=4, tokens=0)
