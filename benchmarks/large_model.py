@@ -22,9 +22,9 @@ from random_documents import PIECES, RandomDocuments, our_step, published_shape
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import QuestionExample
+from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import quiet

@@ -24,9 +24,9 @@ from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream, Rows

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from bertsmith.checkpoints.assembly import load_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model import transformer
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layers import activation, linear, norm
 
 BF16 = torch.bfloat16

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 
 # Two kinds of things. Some nouns can be either; only the adjective, verb and place around them reveal which.

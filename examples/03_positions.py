@@ -15,10 +15,10 @@ import torch
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 
 NAMES = ("cat", "dog", "hen", "owl", "cow", "bee", "pig", "lion")

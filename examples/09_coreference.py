@@ -20,9 +20,9 @@ from pair_scorer import fit_scorer
 from bertsmith import WordPieceTokenizer, quiet
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
 
 

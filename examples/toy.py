@@ -9,8 +9,8 @@ import numpy as np
 from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.corpus.readers import Document
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import choose

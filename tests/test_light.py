@@ -19,10 +19,10 @@ from bertsmith.encoding.onnx_engine import places_of_read
 from bertsmith.encoding.units import RowPart, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.export.conversion import export
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.pretraining_heads import most_probable
 from bertsmith.library.lines import predict_lines
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.queue import ComputeCancelledError, cancelled_unless
 from bertsmith.tasks.kinds import task_for

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bertsmith.corpus.checks import check_corpus
     from bertsmith.corpus.shards import Corpus
     from bertsmith.demo.run import run_demo
+    from bertsmith.heads.own_head import OwnHead
     from bertsmith.library.component import WordEncoder
     from bertsmith.library.documents import ask_document, rank_sentences
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
     from bertsmith.library.word_senses import compare_contexts, find_senses
-    from bertsmith.model.heads import OwnHead
     from bertsmith.progress import quiet
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
@@ -56,7 +56,7 @@ _LAZY = {
     "BertsmithVectorizer": "bertsmith.library.estimators",
     "Corpus": "bertsmith.corpus.shards",
     "Model": "bertsmith.library.model",
-    "OwnHead": "bertsmith.model.heads",
+    "OwnHead": "bertsmith.heads.own_head",
     "TextRules": "bertsmith.text.normalize",
     "Vocabulary": "bertsmith.text.vocabulary",
     "WordEncoder": "bertsmith.library.component",

@@ -17,8 +17,8 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
+from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.heads import Head
 from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.pack import pack_rows
 from tasks.architecture_samples import (

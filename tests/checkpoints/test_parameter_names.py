@@ -7,9 +7,9 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.plan import plan_loading
 from bertsmith.errors import CheckpointError
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.parameter_names import Match, Skip
 from checkpoints.tiny import tiny_tensors
 

@@ -27,9 +27,9 @@ from bertsmith.export.limits import INT8_LIMIT, require_equal, require_near
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, odd_rows, sample_for
 from bertsmith.files import digest_file
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of

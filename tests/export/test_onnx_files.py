@@ -24,10 +24,10 @@ from bertsmith.export import onnx_graph
 from bertsmith.export.conversion import export
 from bertsmith.export.onnx_files import write_fp32, write_int8
 from bertsmith.export.onnx_graph import build_graph
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of

@@ -21,10 +21,10 @@ from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettin
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.tuning import search_settings
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev

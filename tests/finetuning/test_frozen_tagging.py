@@ -25,7 +25,7 @@ from bertsmith.finetuning.frozen_tagging import (
     train_tagger,
     word_vectors,
 )
-from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.layer_choice import layer_choice
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData

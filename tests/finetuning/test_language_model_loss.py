@@ -18,10 +18,10 @@ from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Encoder
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

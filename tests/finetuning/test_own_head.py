@@ -21,10 +21,11 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.own_heads import head_from_file
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for

@@ -16,7 +16,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.heads import EncoderForTask
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.guard import StopRequest

@@ -19,10 +19,11 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.task_head import Head
 from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.batch import Batch
-from bertsmith.model.head_blocks import HeadBlocks, concat_of_rows
-from bertsmith.model.heads import EncoderForTask, Head
 from bertsmith.model.noise import RowNoise
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData

@@ -14,9 +14,9 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import TorchEngine
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.export.conversion import export
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.inference.completion import SamplingSettings, complete
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.runtime import choose
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of

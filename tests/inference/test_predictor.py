@@ -9,8 +9,8 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets import blocks
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import InputError
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings

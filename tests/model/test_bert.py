@@ -8,11 +8,11 @@ import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.model.encoder import Trace
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layers import activation, sinusoidal_positions
 from bertsmith.model.noise import RowNoise
 from model.examples import VOCABULARY, random_batch, shake, small_config

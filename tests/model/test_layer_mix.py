@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.encoder import Trace
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layer_choice import CHOICES, layer_choice
 from bertsmith.model.layer_mix import WeightedMix
 from model.examples import random_batch, shake, small_config

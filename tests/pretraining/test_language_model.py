@@ -18,9 +18,9 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CheckpointError, ConfigError, CorpusError
 from bertsmith.files import read_json, read_json_lines, write_json
+from bertsmith.heads.task_head import Head
 from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import Head
 from bertsmith.model.memory import Memory
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.recipes import settings_from_recipe

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import OBJECTIVES, PIECES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.spans import walk_sentence_order

@@ -14,8 +14,8 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import ChoiceExample
 from bertsmith.encoding.units import TaskBatch, micro_batches
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary

@@ -19,9 +19,9 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData

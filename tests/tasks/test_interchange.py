@@ -14,8 +14,8 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import CheckpointError
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.architecture_samples import WITH_HEADS, config_of, tokenizer_of, write_byte_level

@@ -15,9 +15,9 @@ from bertsmith.errors import CheckpointError
 from bertsmith.export.conversion import export
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

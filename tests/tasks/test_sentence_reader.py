@@ -17,11 +17,11 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.sentence_reader import attended
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.encoder import Trace
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.our_names import ATTENTION, BILSTM
-from bertsmith.model.sentence_reader import attended
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

@@ -8,7 +8,7 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.model.heads import EncoderForTask
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import official_spec
 from bertsmith.tasks.spec_of_model import require_spec

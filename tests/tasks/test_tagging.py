@@ -17,8 +17,8 @@ from bertsmith.datasets.examples import TaggedExample
 from bertsmith.datasets.words import words_of
 from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
 from bertsmith.tasks.task import TaskSettings, TaskSpec

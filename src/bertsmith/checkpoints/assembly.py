@@ -14,8 +14,9 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.heads.task_head import Head
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing

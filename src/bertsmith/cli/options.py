@@ -16,7 +16,7 @@ from bertsmith.progress import counted, visible
 from bertsmith.settings import help_lines, require
 
 if TYPE_CHECKING:
-    from bertsmith.model.heads import OwnHead
+    from bertsmith.heads.own_head import OwnHead
 
 Settings = TypeVar("Settings")
 _JSON_KEEPS = re.compile(r"[\x7f-\x9f]")  # control characters that json.dumps leaves as they are

@@ -79,7 +79,7 @@ def pretrain(
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.library.training import pretrain as run_pretraining
-    from bertsmith.pretraining.run import summary_lines
+    from bertsmith.pretraining.summary import summary_lines
     from bertsmith.runtime import Rank
 
     result = run_pretraining(corpus, out, resume=resume, **given(values))

@@ -9,8 +9,8 @@ import torch
 from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, TASK, Engine
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
+from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.memory import Memory
 from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Ids

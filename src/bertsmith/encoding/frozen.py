@@ -19,11 +19,11 @@ from torch import Tensor
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import ConfigError
+from bertsmith.heads.row_vectors import apart_of_rows, pair_of_rows
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
-from bertsmith.model.row_vectors import apart_of_rows, pair_of_rows
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.text.pack import PackedRows

@@ -10,7 +10,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.files import digest_file
-from bertsmith.model.heads import Head
+from bertsmith.heads.task_head import Head
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import choose_inference
 

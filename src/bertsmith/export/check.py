@@ -29,8 +29,8 @@ from bertsmith.encoding.onnx_session import (
 from bertsmith.encoding.units import Ints
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import Sample, Scored, odd_rows
+from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.batch import Batch, rows_index
-from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.layers import linear
 from bertsmith.progress import Progress
 from bertsmith.tasks.kinds import task_for

@@ -23,8 +23,8 @@ import bertsmith
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
+from bertsmith.heads.head_blocks import HeadBlocks
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.head_blocks import HeadBlocks
 from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
@@ -241,8 +241,8 @@ class _Graph:
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
         """What the head of a task on whole rows reads: of real tokens or of one position, [B, D], or several such.
 
-        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `model/heads.py`, `concat_of_rows` of
-        `model/head_blocks.py`.
+        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `heads/row_vectors.py`, `concat_of_rows` of
+        `heads/head_blocks.py`.
         """
         if reads == "pooler":
             return self.pooled(hidden)
@@ -272,7 +272,7 @@ class _Graph:
     def blocks(self, vectors: str) -> str:
         """The hidden units [B, 50] of a head with a hidden layer.
 
-        Source: `HeadBlocks` of `model/head_blocks.py`.
+        Source: `HeadBlocks` of `heads/head_blocks.py`.
         """
         x = self.norm(vectors, f"{BLOCKS}.norm", HeadBlocks.epsilon)
         x = self.node("Relu", self.dense(x, f"{BLOCKS}.hidden"))

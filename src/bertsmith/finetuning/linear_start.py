@@ -22,8 +22,9 @@ from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
+from bertsmith.heads.own_head import OwnHead
+from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import rows_index
-from bertsmith.model.heads import Head, OwnHead
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator

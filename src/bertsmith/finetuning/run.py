@@ -24,9 +24,9 @@ from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
-from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank

@@ -31,7 +31,9 @@ from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, RE
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.heads import EncoderForTask, Head, OwnHead
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.own_head import OwnHead
+from bertsmith.heads.task_head import Head
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict

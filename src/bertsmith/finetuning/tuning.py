@@ -18,8 +18,8 @@ from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import locked_folder, require_unused
-from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData

@@ -18,8 +18,9 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.model.encoder import Trace
-from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator

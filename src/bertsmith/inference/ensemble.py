@@ -19,7 +19,7 @@ from bertsmith.tasks.task import Prediction
 
 if TYPE_CHECKING:
     from bertsmith.checkpoints.model_folder import ModelFolder
-    from bertsmith.model.heads import OwnHead
+    from bertsmith.heads.own_head import OwnHead
 
 
 class Ensemble(Predictor):

@@ -18,7 +18,7 @@ from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
+    from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 
 BLOCK = 1024  # examples that are read, sorted by length and predicted together
 

@@ -26,7 +26,7 @@ from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import MASK
 
 if TYPE_CHECKING:
-    from bertsmith.model.heads import EncoderForPreTraining
+    from bertsmith.heads.models import EncoderForPreTraining
 
 _MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 

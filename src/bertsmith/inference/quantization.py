@@ -11,10 +11,10 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import read_json, write_json
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.calibration import observe, observed_scales
-from bertsmith.model.heads import OwnHead
 from bertsmith.model.int8_linear import InputScale
 from bertsmith.runtime import choose_inference
 

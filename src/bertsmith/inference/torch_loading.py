@@ -8,9 +8,9 @@ from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
 from bertsmith.checkpoints.int8_scales import read_scales
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
-from bertsmith.model.heads import OwnHead
 from bertsmith.model.int8_linear import InputScale
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import choose_inference

@@ -12,11 +12,11 @@ from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference import quantization
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
-from bertsmith.model.heads import OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.settings import split_settings
 from bertsmith.tasks.kinds import task_for

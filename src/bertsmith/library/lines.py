@@ -19,7 +19,7 @@ from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
 
 if TYPE_CHECKING:
-    from bertsmith.model.heads import OwnHead
+    from bertsmith.heads.own_head import OwnHead
 
 LINES = 1024  # filled together
 

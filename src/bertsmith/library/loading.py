@@ -14,7 +14,7 @@ from bertsmith.vectors.loading import load_embedder
 from bertsmith.vectors.sentence_transformers import read_recipe
 
 if TYPE_CHECKING:
-    from bertsmith.model.heads import OwnHead
+    from bertsmith.heads.own_head import OwnHead
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_file
-from bertsmith.model.heads import OwnHead, require_own_head
+from bertsmith.heads.own_head import OwnHead, require_own_head
 
 _MODULE = "bertsmith_own_head"  # the file's name as a module, so that it hides no installed one
 

@@ -24,9 +24,9 @@ from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import tune
+from bertsmith.heads.own_head import OwnHead
 from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
-from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CorpusError
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import cut_by_tokens, gather_rows
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.ngram_baseline import CountedScores, NgramBaseline
 from bertsmith.pretraining.settings import PretrainingDataSettings

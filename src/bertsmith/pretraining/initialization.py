@@ -27,7 +27,7 @@ from torch import Tensor
 
 from bertsmith.corpus.cooccurrence import cooccurrences, ppmi, reduced
 from bertsmith.corpus.shards import Corpus
-from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.progress import tell
 from bertsmith.randomness import generator

@@ -21,21 +21,21 @@ from torch import Tensor, nn
 
 from bertsmith.corpus.checks import entropy
 from bertsmith.errors import CheckpointError
+from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.batch import Batch, cut_by_tokens
 from bertsmith.model.encoder import Trace
-from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.pretraining.stream import Documents
-from bertsmith.pretraining.token_tracks import TokenTracks, Windows
-from bertsmith.pretraining.workload import (
+from bertsmith.pretraining.losses import (
     factor_of_layer,
     freeze_unused,
     negative_log_likelihood,
     unigram_loss,
 )
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.pretraining.stream import Documents
+from bertsmith.pretraining.token_tracks import TokenTracks, Windows
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.settings import require

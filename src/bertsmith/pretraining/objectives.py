@@ -29,7 +29,7 @@ from bertsmith.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.model.heads import PreTrainingOutput
+    from bertsmith.heads.models import PreTrainingOutput
     from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.pretraining.workload import PretrainingBatch
 

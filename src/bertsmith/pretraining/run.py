@@ -22,22 +22,21 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.locks import locked_folder
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import counted, duration, tell, warn
+from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import on_first_rank, process_group
-from bertsmith.training.evaluations import PREFIX
-from bertsmith.training.loop import TIMES, OnEvaluation, TrainResult, train
+from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
 
@@ -48,9 +47,6 @@ _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
 # Settings of the data that earlier releases did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {"contiguous": False}
-
-# Values of a log line that are no scores.
-_OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skipped", *TIMES)
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
@@ -192,35 +188,6 @@ def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
     if result.best_step is None:
         return {}
     return {"kept_best": training.keep_best, "best_step": result.best_step, "steps_of_run": result.steps}
-
-
-def summary_lines(result: TrainResult) -> list[str]:
-    """The lines that the command prints: the work, the scores of the last logged steps, and those on held-out rows.
-
-    The held-out scores are those of the model that was kept.
-    """
-    speed = result.metrics.get("tokens_per_second")
-    work = f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')} in {duration(result.seconds)}"
-    lines = [work + (f", {speed:,.0f} tokens/s at the end" if speed else "")]
-    last = {name: value for name, value in result.metrics.items() if not name.startswith(PREFIX)}
-    held_out = {name.removeprefix(PREFIX): value for name, value in result.scores.items()}
-    kept = "" if result.best_step is None else f", after step {result.best_step:,}, the best"
-    for title, values in (("last training steps", last), (f"held out{kept}", held_out)):
-        if shown := _in_words(values):
-            lines.append(f"{title}: {shown}")
-    return lines
-
-
-def _in_words(values: Mapping[str, float]) -> str:
-    """The scores among the values of a log line; a sum of losses is left out if it has a single term."""
-    shown = []
-    for name, value in values.items():
-        of_rows = name.removesuffix("loss")
-        terms = [one for one in values if one.startswith(of_rows) and one.endswith("_loss") and one != name]
-        is_repeated = name.endswith("loss") and any(values[one] == value for one in terms)
-        if name not in _OF_THE_WORK and not is_repeated:
-            shown.append(f"{name.replace('unigram_entropy', 'loss of token frequencies alone')} {value:.4g}")
-    return ", ".join(shown)
 
 
 def settings_of_run(

@@ -32,8 +32,8 @@ from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from bertsmith.heads.own_head import OwnHead
     from bertsmith.library.model import Model
-    from bertsmith.model.heads import OwnHead
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _TICKS_A_SECOND = 10  # of uvicorn

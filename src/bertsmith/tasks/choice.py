@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.model.heads import Head
+    from bertsmith.heads.task_head import Head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class ChoiceTask(Task):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row: the score of an ending."""
-        from bertsmith.model.heads import Head
+        from bertsmith.heads.task_head import Head
 
         spec = self.spec
         return Head(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.model.heads import Head
+    from bertsmith.heads.task_head import Head
 
 DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
@@ -94,7 +94,7 @@ class ClassificationTask(Task):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per label on the vector of a row."""
-        from bertsmith.model.heads import Head
+        from bertsmith.heads.task_head import Head
 
         spec = self.spec
         return Head(

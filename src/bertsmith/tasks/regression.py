@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.model.heads import Head
+    from bertsmith.heads.task_head import Head
 
 _COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
 _NOT_BY_CHANCE = 1.96  # standard errors
@@ -65,7 +65,7 @@ class RegressionTask(Task):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row."""
-        from bertsmith.model.heads import Head
+        from bertsmith.heads.task_head import Head
 
         spec = self.spec
         return Head(

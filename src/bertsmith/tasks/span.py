@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.model.heads import Head
+    from bertsmith.heads.task_head import Head
 
 Value = TypeVar("Value")
 
@@ -109,7 +109,7 @@ class SpanTask(Task):
     @property
     def head(self) -> "Head":
         """A linear layer with two outputs per position: start and end."""
-        from bertsmith.model.heads import Head
+        from bertsmith.heads.task_head import Head
 
         return Head(part="span", outputs=2, pooled=False)
 

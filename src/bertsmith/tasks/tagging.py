@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.model.heads import Head
+    from bertsmith.heads.task_head import Head
 
 _SCORES = ("precision", "recall", "f1", "accuracy")
 
@@ -115,7 +115,7 @@ class TaggingTask(Task):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per tag on the hidden states."""
-        from bertsmith.model.heads import Head
+        from bertsmith.heads.task_head import Head
 
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.heads.sampled_softmax import PieceSample, sampled_logits
 from bertsmith.model.layers import activation, linear, norm
-from bertsmith.model.sampled_softmax import PieceSample, sampled_logits
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig

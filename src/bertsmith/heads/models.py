@@ -7,44 +7,35 @@ Source: Devlin et al. (2018), section 3.1; `get_masked_lm_output` and `get_next_
 run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py.
 """
 
-import abc
 import dataclasses
-import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import ConfigError
+from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
+from bertsmith.heads.own_head import OwnHead, new_own_head
+from bertsmith.heads.piece_heads import PIECE_HEADS
+from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.heads.sampled_softmax import PieceSample
+from bertsmith.heads.sentence_reader import SentenceReader
+from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, NoiseOfTexts
 from bertsmith.model.our_names import (
-    APART,
     ATTENTION,
     BLOCKS,
-    CONCAT,
-    OF_TWO_TEXTS,
-    OWN_HEAD,
     PREFIX,
     READER,
-    READER_CELLS,
     READER_UNITS,
-    READERS,
-    READS,
-    VECTORS_OF_ROW,
 )
-from bertsmith.model.own_head_checks import new_own_head
-from bertsmith.model.piece_heads import PIECE_HEADS
-from bertsmith.model.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
-from bertsmith.model.sampled_softmax import PieceSample
-from bertsmith.model.sentence_reader import SentenceReader
 
 if TYPE_CHECKING:
-    from bertsmith.model.config import EncoderConfig
+    pass
 
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
@@ -136,139 +127,6 @@ class EncoderForPreTraining(_OnEncoder):
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
         return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
-
-
-class OwnHead(nn.Module, abc.ABC):
-    """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
-
-    It replaces the linear layer of any kind of task; the task defines what the rows and columns of its logits mean. Its
-    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and are
-    initialized like all others: matrices from a truncated normal, biases to 0, layer norms to 1. Weight decay skips
-    parameters with "norm" or "bias" in their names.
-
-    The model applies dropout to the hidden states before the head receives them, with noise that is a function of seed,
-    step and example. A head has no dropout of its own and no state besides its parameters, and treats each row by
-    itself: then a resumed training gives the same bytes as an uninterrupted one, and a prediction does not depend on
-    the other texts in its batch.
-
-    Args:
-        config: of the encoder; `config.hidden_size` is the width D of the input.
-        outputs: K, the number of logits per position.
-    """
-
-    def __init__(self, config: "EncoderConfig", outputs: int) -> None:
-        super().__init__()
-        self.config, self.outputs = config, outputs
-
-    @abc.abstractmethod
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not.
-
-        Both have the type of the head's parameters, fp32.
-        """
-
-
-def require_own_head(found: Any) -> type[OwnHead]:
-    """The class, if a model can have it as its head.
-
-    Raises:
-        ConfigError: it is not a class, not a subclass of `OwnHead`, or has no `forward`.
-    """
-    if not (isinstance(found, type) and issubclass(found, OwnHead)):
-        raise ConfigError(
-            expected="a subclass of bertsmith.OwnHead as head",
-            found=f"the class {found.__name__}" if isinstance(found, type) else f"an object, {found!r}"[:80],
-            fix="derive the class from bertsmith.OwnHead, and pass the class itself",
-        )
-    if inspect.isabstract(found):
-        raise ConfigError(
-            expected="a head with a method `forward`",
-            found=f"{found.__name__} without one",
-            fix="return logits [R, K] from forward(self, hidden)",
-        )
-    return found
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Head:
-    """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
-
-    Attributes:
-        part: its name, "classifier" or "span".
-        outputs: K, the number of logits per position.
-        pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
-        reads: what that vector is, one of `our_names.READS`; ignored unless `pooled`.
-        own: the class of the user's head.
-        is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
-        cells: of that BiLSTM, in each direction.
-
-    Raises:
-        ConfigError: `own` is not such a class, or it would read pairs.
-    """
-
-    part: str
-    outputs: int
-    pooled: bool
-    reads: str = "pooler"
-    own: type[OwnHead] | None = None
-    is_pair: bool = False
-    cells: int = READER_CELLS
-
-    def __post_init__(self) -> None:
-        assert self.reads in READS, self.reads
-        if self.own is not None:
-            require_own_head(self.own)
-            if self.has_reader:
-                raise ConfigError(
-                    expected="a head of your own that reads vectors of the encoder (pooler, cls or mean)",
-                    found=f"{self.reads!r}, which is a head itself",
-                    fix="use --reads mean, or leave your head out",
-                )
-            if self.pooled and self.reads in VECTORS_OF_ROW:
-                raise ConfigError(
-                    expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
-                    found=f"{self.reads!r}, {VECTORS_OF_ROW[self.reads]} times as wide",
-                    fix="use --reads mean, or leave your head out",
-                )
-
-    @property
-    def on_pooler(self) -> bool:
-        """Whether it reads the output of the encoder's pooler."""
-        return self.pooled and self.reads == "pooler"
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads in ("mean", CONCAT, *OF_TWO_TEXTS, *READERS)
-
-    @property
-    def reads_pairs(self) -> bool:
-        """Whether it compares the two texts of a row."""
-        return self.pooled and self.reads in OF_TWO_TEXTS
-
-    @property
-    def reads_apart(self) -> bool:
-        """Whether it compares two texts that the encoder reads as sequences of their own."""
-        return self.pooled and (self.reads == APART or (self.has_reader and self.is_pair))
-
-    @property
-    def has_blocks(self) -> bool:
-        """Whether a hidden layer is in front of the output layer."""
-        return self.pooled and self.reads == CONCAT
-
-    @property
-    def has_reader(self) -> bool:
-        """Whether a BiLSTM reads all hidden states in front of the output layer."""
-        return self.pooled and self.reads in READERS
-
-    def width(self, hidden_size: int) -> int:
-        """The width of what it reads, for an encoder of width `hidden_size`."""
-        return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
-
-    @property
-    def saved_part(self) -> str:
-        """The part of a checkpoint that contains its parameters."""
-        return self.part if self.own is None else OWN_HEAD
 
 
 class EncoderForTask(_OnEncoder):
