@@ -74,7 +74,7 @@ def pretrain(
     ] = False,
     **values: Any,
 ) -> None:
-    """Pre-train a BERT on a corpus, or continue from a model with --init; give one of --steps, --tokens and --minutes.
+    """Pre-train a model on a corpus, or continue from one with --init; give one of --steps, --tokens and --minutes.
 
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
