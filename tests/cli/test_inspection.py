@@ -134,7 +134,7 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
 
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
-                  "contexts"}  # fmt: skip
+                  "contexts", "complete", "perplexity"}  # fmt: skip
     found = set()
     for command in COMMANDS:
         function = next(

@@ -20,7 +20,7 @@ from cli.test_predicting import write_model
 INPUTS = {
     "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on", "vectors",
+    "continue_on", "vectors", "pairs", "models",
 }  # fmt: skip
 
 
@@ -88,6 +88,7 @@ FOLDERS = {
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
+    ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
     ("convert", "destination"): ("convert model --to google --replace", ("model", ".")),
 }
 

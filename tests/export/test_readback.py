@@ -78,7 +78,7 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[n
 
 def test_a_head_with_a_hidden_layer_is_refused_in_googles_format(tmp_path: Path) -> None:
     write_task(tmp_path / "model", "on three vectors")
-    with pytest.raises(ConfigError, match="found a head with a hidden layer"):
+    with pytest.raises(ConfigError, match="found one that reads concat"):
         export(tmp_path / "model", tmp_path / "out", to="google")
 
 

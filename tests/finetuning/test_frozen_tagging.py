@@ -248,7 +248,7 @@ def test_a_tagger_reads_the_three_layers_of_elmo(tmp_path: Path) -> None:
         chosen = tuple(rng.choice(words, 4).tolist())
         tags = tuple("B-X" if word in words[:2] else "O" for word in chosen)
         examples.append(TaggedExample(id=str(number), words=chosen, tags=tags, place=f"sentence {number}"))
-    settings = dataclasses.replace(SETTINGS, layers="sum-with-embeddings", epochs=20, dropout=0.0)
+    settings = dataclasses.replace(SETTINGS, layers="sum-with-embeddings", epochs=40, dropout=0.0)
     task = TaskData(train=examples[:30], dev=examples[30:])
     frozen = load_frozen_encoder(folder, device="cpu")
     result = train_tagger(frozen, tagging(), task, tmp_path / "run", settings, RECIPE)

@@ -124,7 +124,7 @@ def file_name(system: str) -> str:
     """The name of a system as the name of a folder; a path or an id gets a few digits of its digest.
 
     >>> file_name("tf-idf"), file_name("runs/a/model")
-    ('tf-idf', 'runs-a-model-5f83feac')
+    ('tf-idf', 'runs-a-model-d5bc82c3')
     """
     plain = re.sub(r"[^\w.-]+", "-", system).strip("-.")[:60]
     return plain if plain == system else f"{plain}-{hashlib.sha256(system.encode()).hexdigest()[:8]}"
