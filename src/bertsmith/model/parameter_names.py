@@ -53,6 +53,7 @@ class Skip(NamedTuple):
 # The number of a layer: no sign, no leading zero, at most three digits.
 _NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER)  # parts that keep our names, and our layout, in every folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ class ParameterNames:
         Args:
             stored: all names of the checkpoint, which identify the variant.
         """
-        if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.", f"{READER}.")):
+        if name.startswith(tuple(f"{part}." for part in _OF_NO_OTHER_LIBRARY)):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if _split(full)[0].removeprefix(self.prefix) in self.buffers:
@@ -127,7 +128,7 @@ class ParameterNames:
 
     def transposes(self, ours: str) -> bool:
         """Whether Hugging Face stores the transpose of one of our parameters."""
-        return self.is_transposed and part_of(ours) != OWN_HEAD and self.row_of(ours)[0].transposed
+        return self.is_transposed and part_of(ours) not in _OF_NO_OTHER_LIBRARY and self.row_of(ours)[0].transposed
 
     def class_named(self, kind: str) -> str:
         """The class of `transformers` for what BERT's classes call `kind`, such as "ForMaskedLM"."""
@@ -188,7 +189,7 @@ class ParameterNames:
         return {row.huggingface: row.ours for row in self.rows()}
 
     def _spelled(self, ours: str) -> str:
-        if part_of(ours) in (OWN_HEAD, BLOCKS, READER):
+        if part_of(ours) in _OF_NO_OTHER_LIBRARY:
             return ours
         row, number = self.row_of(ours)
         return row.huggingface.replace("{i}", number)
