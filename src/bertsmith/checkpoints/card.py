@@ -184,7 +184,7 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
-        if "mlm" in parts_of(tensors, config) and config.always_causal:
+        if _continues(config, tensors) and config.always_causal:
             pipeline = "text-generation"
     return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
 
@@ -293,7 +293,7 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
             command += f" --head my_head.py:{name}"
             load = f'bertsmith.load(".", head={name})'
             imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
-    elif "mlm" in parts_of(tensors, config) and config.is_causal:
+    elif _continues(config, tensors):
         command, call = 'bertsmith complete --model . "A text that"', 'complete(["A text that"])'
     elif _fills(config, tensors):
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
@@ -309,6 +309,11 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
     return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
+
+
+def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the model continues texts; one that reads from right to left predicts the piece before."""
+    return config.is_causal and not config.reads_backward and "mlm" in parts_of(tensors, config)
 
 
 def _joined(first: str, second: str) -> str:

@@ -18,15 +18,16 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
     Raises:
         ConfigError: they ask for a pooler or a language-model loss that it cannot have.
     """
+    config = folder.config
     require(
-        not settings.language_model_loss or folder.config.is_causal,
+        not settings.language_model_loss or (config.is_causal and not config.reads_backward),
         expected="a left-to-right model for a language-model loss",
-        found=f"a bidirectional {folder.config.display_name}",
+        found=f"a {'right-to-left' if config.reads_backward else 'bidirectional'} {config.display_name}",
         fix="leave --language-model-loss out",
     )
     require(
-        settings.reads != "pooler" or folder.config.can_pool or not pooled,
-        expected=f"reads as cls or mean for a {folder.config.display_name}, which has no pooler",
+        settings.reads != "pooler" or config.can_pool or not pooled,
+        expected=f"reads as cls or mean for a {config.display_name}, which has no pooler",
         found="pooler",
         fix="use --reads cls",
     )

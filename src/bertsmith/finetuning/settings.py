@@ -162,9 +162,9 @@ class FinetuningSettings:
             fix="use 0.5",
         )
         require(
-            not self.language_model_loss or (self.freeze != "body" and self.reads != APART),
+            not self.language_model_loss or (self.freeze != "body" and self.reads not in (APART, *READERS)),
             expected="a body that is trained on whole rows, for a language-model loss",
-            found="freeze body" if self.freeze == "body" else "reads apart",
+            found="freeze body" if self.freeze == "body" else f"reads {self.reads}",
             fix="leave one of the two out",
         )
         require(

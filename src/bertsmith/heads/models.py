@@ -8,7 +8,6 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -33,9 +32,6 @@ from bertsmith.model.our_names import (
     READER,
     READER_UNITS,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 

@@ -4,7 +4,6 @@ Letters: D width, K outputs of a head.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from bertsmith.errors import ConfigError
 from bertsmith.heads.own_head import OwnHead, require_own_head
@@ -18,9 +17,6 @@ from bertsmith.model.our_names import (
     READS,
     VECTORS_OF_ROW,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -119,7 +119,7 @@ class PretrainedPredictor:
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
 
         Raises:
-            CheckpointError: the model reads from left to right.
+            CheckpointError: the model is a language model.
             InputError: the text has no [MASK], or is longer than the model reads.
         """
         return self.fill_texts([text], top)[0]
@@ -168,7 +168,7 @@ class PretrainedPredictor:
         if self.engine.is_causal:
             raise CheckpointError(
                 expected="a model that was trained to fill masks",
-                found="a left-to-right one, which predicts the next piece",
+                found="a language model, which predicts the next piece or the one before",
                 fix="name a model trained with masks",
             )
         if not texts:

@@ -16,6 +16,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.calibration import observe, observed_scales
 from bertsmith.model.int8_linear import InputScale
+from bertsmith.model.prepared import require_transformer
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # fraction of the score that int8 may lose
@@ -110,9 +111,11 @@ def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHe
     Raises:
         InputError: there are fewer than `LEAST_CALIBRATION` examples.
         CheckpointError: as raised by `load_predictor`.
+        ConfigError: the model is not a Transformer.
     """
     # First, so that a model that cannot be loaded is refused without a word on the examples.
     predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
+    require_transformer(predictor.model)
     if len(examples) < LEAST_CALIBRATION:
         raise InputError(
             expected=f"at least {LEAST_CALIBRATION} examples to fix the scales of int8",

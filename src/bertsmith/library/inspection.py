@@ -15,6 +15,7 @@ from bertsmith.runtime import require_torch
 from bertsmith.vectors.sentence_transformers import read_recipe
 
 if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
     from bertsmith.checkpoints.plan import LoadReport
 
 _SIZES = (
@@ -132,7 +133,7 @@ def inspect_model(source: str | Path) -> ModelReport:
     }
     return ModelReport(
         path=path,
-        what=_what(kind, config.display_name, is_causal=config.is_causal, metadata=model.metadata, parts=model.parts),
+        what=_what(kind, config, model.metadata, model.parts),
         sizes=sizes,
         task=model.metadata.task,
         labels=model.metadata.labels,
@@ -176,7 +177,7 @@ def _encoder_of(source: str | Path) -> str | Path:
     return source if recipe is None else recipe.encoder
 
 
-def _what(kind: str, name: str, *, is_causal: bool, metadata: ModelMetadata, parts: tuple[str, ...]) -> str:
+def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tuple[str, ...]) -> str:
     """One sentence on a model, such as "Hugging Face folder, BERT for classification (spam)"."""
     place = {"google": "Google checkpoint", "huggingface": "Hugging Face folder"}[kind]
     spec = (metadata.spec or {}).get("name")
@@ -189,7 +190,8 @@ def _what(kind: str, name: str, *, is_causal: bool, metadata: ModelMetadata, par
     else:
         trained = f"written by another tool{f' as {metadata.architecture}' if metadata.architecture else ''}"
     heads = [part for part in parts if part != "pooler"]
-    return f"{place}, {'left-to-right ' if is_causal else ''}{name} {trained}; heads: {', '.join(heads) or 'none'}"
+    direction = "right-to-left " if config.reads_backward else "left-to-right " if config.is_causal else ""
+    return f"{place}, {direction}{config.display_name} {trained}; heads: {', '.join(heads) or 'none'}"
 
 
 def _card(folder: Path) -> tuple[str, ...]:

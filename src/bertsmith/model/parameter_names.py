@@ -50,11 +50,10 @@ class Skip(NamedTuple):
     reason: str
 
 
-# The parts that no other library has: their names are the same on disk.
-_OUR_PARTS = (OWN_HEAD, BLOCKS, READER)
 # The number of a layer: no sign, no leading zero, at most three digits.
 _NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+_OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER)  # parts that keep our names, and our layout, in every folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ class ParameterNames:
         Args:
             stored: all names of the checkpoint, which identify the variant.
         """
-        if name.startswith(tuple(f"{part}." for part in _OUR_PARTS)):
+        if name.startswith(tuple(f"{part}." for part in _OF_NO_OTHER_LIBRARY)):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if _split(full)[0].removeprefix(self.prefix) in self.buffers:
@@ -129,9 +128,7 @@ class ParameterNames:
 
     def transposes(self, ours: str) -> bool:
         """Whether Hugging Face stores the transpose of one of our parameters."""
-        if not self.is_transposed or part_of(ours) in _OUR_PARTS:
-            return False
-        return self.row_of(ours)[0].transposed
+        return self.is_transposed and part_of(ours) not in _OF_NO_OTHER_LIBRARY and self.row_of(ours)[0].transposed
 
     def class_named(self, kind: str) -> str:
         """The class of `transformers` for what BERT's classes call `kind`, such as "ForMaskedLM"."""
@@ -192,7 +189,7 @@ class ParameterNames:
         return {row.huggingface: row.ours for row in self.rows()}
 
     def _spelled(self, ours: str) -> str:
-        if part_of(ours) in _OUR_PARTS:
+        if part_of(ours) in _OF_NO_OTHER_LIBRARY:
             return ours
         row, number = self.row_of(ours)
         return row.huggingface.replace("{i}", number)

@@ -82,6 +82,20 @@ class PackedLinear(PreparedLinear):
         return mapped
 
 
+def require_transformer(model: nn.Module) -> None:
+    """Returns if a model contains a Transformer encoder, the only one whose layers have a form in int8.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not any(isinstance(module, TransformerEncoder) for module in model.modules()):
+        raise ConfigError(
+            expected="a Transformer encoder for int8",
+            found="a model without one",
+            fix="use --precision fp32 or bf16",
+        )
+
+
 def prepare(
     model: nn.Module,
     runtime: Runtime,
@@ -105,12 +119,8 @@ def prepare(
         ConfigError: int8 of a model that is not a Transformer.
     """
     model.eval().requires_grad_(False)
-    if runtime.precision == "int8" and not any(isinstance(module, TransformerEncoder) for module in model.modules()):
-        raise ConfigError(
-            expected="a Transformer encoder for int8",
-            found="a model without one",
-            fix="use --precision fp32 or bf16",
-        )
+    if runtime.precision == "int8":
+        require_transformer(model)
     if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
         return model
     for module in list(model.modules()):

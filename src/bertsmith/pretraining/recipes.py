@@ -14,6 +14,7 @@ from bertsmith.checkpoints.architectures import read_config, require_architectur
 from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
 from bertsmith.model.config import EncoderConfig
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.training.settings import TrainSettings
@@ -187,6 +188,9 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     if new.always_causal:
         values["objective"] = "left-to-right"
     values |= _NEW_OF_ARCHITECTURE.get(new.model_type, {})
+    asked = OBJECTIVES.get(str(settings.get("objective")))
+    if asked is not None and asked.has_two_parts:  # whose rows cannot run on
+        values.pop("contiguous", None)
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
         if new.has_attention:

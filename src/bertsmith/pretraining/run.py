@@ -319,7 +319,14 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
 def _check_fit(
     config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:
-    """Refuses rows longer than the model reads, and a corpus with another vocabulary."""
+    """Refuses an objective that does not fit the architecture, and rows longer than the model reads."""
+    objective = OBJECTIVES[data.objective]
+    require(
+        config.two_directions == objective.two_directions,
+        expected=f"an objective for the architecture {config.display_name}",
+        found=data.objective,
+        fix=f"use --objective {objective_for(config)}",
+    )
     require(
         config.has_next_sentence or not data.pairs,
         expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
@@ -338,7 +345,6 @@ def _check_fit(
         found=data.objective,
         fix=f"use --objective {objective_for(config)}",
     )
-    objective = OBJECTIVES[data.objective]
     require(
         config.is_recurrent or not objective.carries_state,
         expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
@@ -348,12 +354,6 @@ def _check_fit(
     require(
         config.reads_backward == objective.is_backward,
         expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
-    )
-    require(
-        config.two_directions == OBJECTIVES[data.objective].two_directions,
-        expected=f"an objective for the architecture {config.display_name}",
         found=data.objective,
         fix=f"use --objective {objective_for(config)}",
     )

@@ -89,10 +89,10 @@ class PretrainingDataSettings:
             + ", ".join(name for name, objective in OBJECTIVES.items() if not objective.masks),
         )
         require(
-            not (self.contiguous and self.pairs),
-            expected="an objective without pairs for contiguous rows",
+            not (self.contiguous and self.has_two_parts),
+            expected="an objective whose rows have one part, for contiguous rows",
             found=self.objective,
-            fix="use --objective mlm or left-to-right, or leave --contiguous out",
+            fix="use --objective mlm or left-to-right, or --no-contiguous",
         )
         shares = self.mask_share + self.keep_share + self.random_share
         require(
