@@ -97,8 +97,6 @@ def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: 
 
 
 def test_an_objective_that_looks_ahead_is_refused(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="reads from left to right for GPT; found mlm; use --objective left-to-right"
-    ):
+    with pytest.raises(ConfigError, match="reads from left to right for GPT; found mlm; use --objective left-to-right"):
         trained(corpus, tmp_path / "run", steps=2, objective="mlm")
     assert Corpus.open(corpus).num_documents > 1

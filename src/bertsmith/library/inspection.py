@@ -15,8 +15,8 @@ from bertsmith.runtime import require_torch
 from bertsmith.vectors.sentence_transformers import read_recipe
 
 if TYPE_CHECKING:
-    from bertsmith.model.config import EncoderConfig
     from bertsmith.checkpoints.plan import LoadReport
+    from bertsmith.model.config import EncoderConfig
 
 _SIZES = (
     "num_hidden_layers",
