@@ -1,14 +1,18 @@
 """A recurrent model behind the library: vectors, features, answers, and what it cannot do in one line."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import bertsmith
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.conversion import export
-from tasks.architecture_samples import write_base_model
+from tasks.architecture_samples import config_of, write_base_model
+from tasks.task_samples import TOKENIZER
 
 TEXTS = ["the film was great", "a day", "was it a good film ?"]
 
@@ -43,3 +47,20 @@ def test_what_a_recurrent_model_cannot_do_is_one_line(folder: Path, tmp_path: Pa
         assert not (tmp_path / form).exists()
     with pytest.raises(ConfigError, match="a Transformer encoder for int8"):
         bertsmith.load(folder, precision="int8")
+
+
+def test_int8_of_a_fine_tuned_recurrent_model_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    rows = [f"a day number {number},{number % 2}" for number in range(40)]
+    (tmp_path / "days.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    options = {"task": "classification", "train": tmp_path / "days.csv", "out": tmp_path / "run"}
+    bertsmith.finetune(folder, **options, seeds=1, epochs=0.1, baselines=False, reads="mean", start="random")
+    with pytest.raises(ConfigError, match="a Transformer encoder for int8"):
+        bertsmith.quantize(tmp_path / "run" / "model", tmp_path / "days.csv")
+
+
+def test_the_card_of_a_model_that_reads_backward_does_not_recommend_to_complete_texts(tmp_path: Path) -> None:
+    for direction, command in (("forward", "bertsmith complete"), ("backward", "bertsmith embed")):
+        model = untrained(dataclasses.replace(config_of("awd-lstm"), direction=direction), 1)
+        save_pretrained(tmp_path / direction, model, TOKENIZER, ModelMetadata(), trained=("mlm",))
+        assert command in (tmp_path / direction / "README.md").read_text(encoding="utf-8")
+    assert "right-to-left AWD-LSTM" in bertsmith.inspect_model(tmp_path / "backward").what

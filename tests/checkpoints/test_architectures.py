@@ -1,5 +1,6 @@
 """DistilBERT and RoBERTa are those of `transformers`: every head both ways, ids of texts, old and damaged folders."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.roberta import RobertaConfig
+from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import pack_rows
 from tasks.architecture_samples import (
     CLASS_PREFIXES,
@@ -30,7 +33,7 @@ from tasks.architecture_samples import (
     tokenizer_of,
     write_peer,
 )
-from tasks.task_samples import TOKENIZER
+from tasks.task_samples import SPECS, TOKENIZER
 
 EVERY = pytest.mark.parametrize("architecture", OTHERS)
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS)
@@ -364,3 +367,20 @@ def test_the_dropout_of_each_head_is_a_fraction(field: str, value: float) -> Non
                 field: value,
             }
         )
+
+
+@pytest.mark.parametrize("reads", ["concat", "bilstm"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_head_that_no_other_library_has_is_read_back_from_a_folder_of_any_architecture(
+    architecture: str, reads: str, tmp_path: Path
+) -> None:
+    spec = dataclasses.replace(SPECS["single"], reads=reads, bilstm_cells=4)
+    head, tokenizer = task_for(spec).head, tokenizer_of(architecture)
+    model = EncoderForTask(untrained(config_of(architecture), 1, tokenizer.vocabulary).encoder, head)
+    metadata = ModelMetadata(task=spec.kind, spec=spec.to_dict(), labels=spec.labels)
+    save_pretrained(tmp_path / "model", model, tokenizer, metadata, trained=("classifier",))
+    again = load_for_task(load_any(tmp_path / "model"), head, keep_head=True).model.state_dict()
+    saved = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
+    assert any(name.startswith(("blocks.", "reader.")) for name in saved)
+    for name, tensor in saved.items():
+        assert torch.equal(again[name], tensor), name

@@ -110,12 +110,19 @@ def test_what_has_no_such_loss_is_refused(tmp_path: Path) -> None:
         ConfigError, match="a left-to-right model for a language-model loss; found a bidirectional BERT"
     ):
         finetune(write_base_model(tmp_path / "a"), SPECS["single"], data, tmp_path / "b", settings, RecipeSettings())
+    backward = untrained(dataclasses.replace(config_of("awd-lstm"), direction="backward"), 1)
+    save_pretrained(tmp_path / "g", backward, TOKENIZER, ModelMetadata(), trained=("mlm",))
+    with pytest.raises(ConfigError, match="found a right-to-left AWD-LSTM"):
+        finetune(tmp_path / "g", SPECS["single"], data, tmp_path / "h", settings, RecipeSettings())
     bare = untrained(dataclasses.replace(config_of("bert"), is_causal=True), 1)
     save_pretrained(tmp_path / "c", bare, TOKENIZER, ModelMetadata(), trained=())
     with pytest.raises(CheckpointError, match="a head that predicts pieces"):
         finetune(tmp_path / "c", SPECS["single"], data, tmp_path / "d", settings, RecipeSettings())
     with pytest.raises(ConfigError, match="freeze body"):
         FinetuningSettings(language_model_loss=0.5, freeze="body")
+    for reads in ("apart", "bilstm", "bilstm-attention"):
+        with pytest.raises(ConfigError, match=f"found reads {reads}; "):
+            FinetuningSettings(language_model_loss=0.5, reads=reads)
     with pytest.raises(ConfigError, match="language_model_loss of at least 0"):
         FinetuningSettings(language_model_loss=-1.0)
     base = write_base_model(tmp_path / "e", "openai-gpt")

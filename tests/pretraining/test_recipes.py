@@ -130,6 +130,8 @@ def test_a_language_model_reads_full_rows_from_left_to_right():
     _, data, _ = built(size="tiny", steps=9, architecture="openai-gpt")
     assert (data.objective, data.contiguous, data.short_sequence_probability) == ("left-to-right", True, 0.0)
     assert not built(size="tiny", steps=9, objective="left-to-right")[1].contiguous
+    # The rows of an autoencoder are a text and its copy.
+    assert not built(size="tiny", steps=9, architecture="openai-gpt", objective="autoencoder")[1].contiguous
 
 
 def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():

@@ -247,6 +247,10 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
     ("given", "message"),
     [
         ({"objective": "mlm"}, "an objective for the architecture ELMo"),
+        (
+            {"objective": "left-to-right"},
+            r"an objective for the architecture ELMo; .*use --objective forward\+backward",
+        ),
         ({"architecture": "bert", "objective": "forward+backward"}, "an objective for the architecture BERT"),
         ({"architecture": "bert", "sampled_pieces": 5}, "the whole vocabulary in the loss of the architecture BERT"),
         ({"sampled_pieces": 0}, "sampled_pieces above 0"),
