@@ -8,7 +8,7 @@ input, between the layers and on the output (one mask for all its tokens), and o
 mask for all sequences of a step). The original drops word types for a whole batch; here each sequence has its own, so
 that nothing depends on how a step is split.
 
-Without layers' own positions a row may have any length. Gradients flow through the last `GRADIENT_TOKENS` tokens that
+There are no positions, so a row may have any length. Gradients flow through the last `GRADIENT_TOKENS` tokens that
 are read of a row; what comes before is read without them.
 
 The layout on disk is our own; other libraries have no such architecture.
