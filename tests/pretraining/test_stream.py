@@ -193,8 +193,9 @@ def test_contiguous_rows_run_on_over_the_borders_of_sentences_but_not_of_documen
     source = stream(documents, objective="left-to-right", contiguous=True, short_sequence_probability=0, max_length=7)
     rows = sorted(first for first, _, _ in unpacked(epoch_rows(source)))
     assert rows == [list(range(start, end)) for start, end in ((5, 10), (10, 15), (15, 20), (20, 23), (23, 28))]
-    with pytest.raises(ConfigError, match="without pairs for contiguous rows"):
-        PretrainingDataSettings(contiguous=True)
+    for name in ("mlm+nsp", "autoencoder"):
+        with pytest.raises(ConfigError, match="rows have one part, for contiguous rows"):
+            PretrainingDataSettings(objective=name, contiguous=True)
 
 
 def test_sentence_order_is_swapped_half_of_the_time() -> None:
