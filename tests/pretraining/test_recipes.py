@@ -6,6 +6,7 @@ import torch
 from bertsmith.errors import BertsmithError, ConfigError
 from bertsmith.files import write_json
 from bertsmith.model.awd_lstm import AwdLstmConfig
+from bertsmith.model.gpt import GptConfig
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -130,6 +131,12 @@ def test_a_language_model_reads_full_rows_from_left_to_right():
     _, data, _ = built(size="tiny", steps=9, architecture="openai-gpt")
     assert (data.objective, data.contiguous, data.short_sequence_probability) == ("left-to-right", True, 0.0)
     assert not built(size="tiny", steps=9, objective="left-to-right")[1].contiguous
+
+
+def test_a_continued_gpt_reads_full_rows_too(tmp_path):
+    write_json(tmp_path / "config.json", {"model_type": "openai-gpt", **GptConfig().to_dict()})
+    _, data, _ = built(init=str(tmp_path), steps=9)
+    assert (data.objective, data.contiguous, data.short_sequence_probability) == ("left-to-right", True, 0.0)
     # The rows of an autoencoder are a text and its copy.
     assert not built(size="tiny", steps=9, architecture="openai-gpt", objective="autoencoder")[1].contiguous
 

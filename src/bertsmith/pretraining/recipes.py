@@ -41,7 +41,7 @@ _NEW_MODEL: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
-# What differs for a new model of an architecture, by `model_type`: in the recipe auto, and in that of its own paper.
+# What differs for an architecture, by `model_type`: in the recipe auto, and in that of its own paper.
 _NEW_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     "elmo": {"objective": "forward+backward"},
     "openai-gpt": {"contiguous": True, "short_sequence_probability": 0.0},
@@ -157,7 +157,7 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     except BertsmithError:
         return {}  # what is wrong with it is said where the model is loaded
     if not config.is_recurrent:
-        return {"objective": objective_for(config)}
+        return {"objective": objective_for(config), **_of_architecture(type(config), settings)}
     return {
         **_RECURRENT,
         "objective": objective_for(config),
@@ -178,6 +178,15 @@ def objective_for(config: EncoderConfig) -> str:
     return "left-to-right" if config.is_causal or config.always_causal else "mlm"
 
 
+def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs for an architecture, but for rows that run on where the given objective has rows of two parts."""
+    values = dict(_NEW_OF_ARCHITECTURE.get(config.model_type, {}))
+    asked = OBJECTIVES.get(str(settings.get("objective")))
+    if asked is not None and asked.has_two_parts:
+        values.pop("contiguous", None)
+    return values
+
+
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
@@ -187,10 +196,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
         new = type(read_config(read_json(Path(str(config)))))
     if new.always_causal:
         values["objective"] = "left-to-right"
-    values |= _NEW_OF_ARCHITECTURE.get(new.model_type, {})
-    asked = OBJECTIVES.get(str(settings.get("objective")))
-    if asked is not None and asked.has_two_parts:  # whose rows cannot run on
-        values.pop("contiguous", None)
+    values |= _of_architecture(new, settings)
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
         if new.has_attention:

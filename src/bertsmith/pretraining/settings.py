@@ -24,7 +24,9 @@ class PretrainingDataSettings:
     """
 
     objective: str = help_field(
-        "mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()) + "; auto: mlm"
+        "mlm+nsp",
+        "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items())
+        + "; auto: mlm, or what the architecture is made for",
     )
     max_length: int = help_field(
         128,
