@@ -1,6 +1,6 @@
 """Layers that read a sequence, compared: LSTM, convolution, self-attention.
 
-    python benchmarks/sequence_layers.py speed|depth|recall [--seeds 3]
+    python benchmarks/sequence_layers.py speed|depth|recall [--seeds 3] [--longest-gap 500]
 
 All have the same width and, but for the LSTM's gates, about the same number of parameters, and read the same token ids.
 
@@ -182,12 +182,12 @@ def depth(seeds: int) -> dict[str, Any]:
     return found
 
 
-def recall(seeds: int) -> dict[str, Any]:
+def recall(seeds: int, longest: int) -> dict[str, Any]:
     """The share of symbols that are recalled over a gap."""
     width, layers, steps = 64, 2, 400
     found: dict[str, Any] = {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}
     for kind in ("LSTM", "convolution", "self-attention"):
-        for gap in GAPS:
+        for gap in (gap for gap in GAPS if gap <= longest):
             shares, seconds = [], []
             for seed in range(1, seeds + 1):
                 model, start = build(kind, width, layers, seed), time.process_time()
@@ -250,10 +250,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("speed", "depth", "recall"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--longest-gap", type=int, default=max(GAPS))
     given = parser.parse_args()
     torch.set_num_threads(1)
     about = machine()
-    found = {"speed": speed, "depth": depth, "recall": recall}[given.what](given.seeds)
+    seeds = given.seeds
+    found = (
+        recall(seeds, given.longest_gap)
+        if given.what == "recall"
+        else {"speed": speed, "depth": depth}[given.what](seeds)
+    )
     name = f"sequence_layers_{given.what}_{machine_label(about)}_torch-{torch.__version__}"
     write_result(name, {"machine": about, "seeds": given.seeds, **found})
     print(f"written: {RESULTS / name}.json")
