@@ -111,14 +111,18 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
     return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
 
 
-def require_recipe(name: str) -> str:
+def require_recipe(name: str, known: Sequence[str] = RECIPES) -> str:
     """The name of a recipe, checked.
+
+    Args:
+        known: the recipes that there are.
 
     Raises:
         ConfigError: there is no such recipe.
     """
-    if name not in RECIPES:
-        raise ConfigError(expected="a recipe: auto or 2018", found=repr(name), fix=nearest(str(name), RECIPES))
+    if name not in known:
+        listed = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise ConfigError(expected=f"a recipe: {listed}", found=repr(name), fix=nearest(str(name), known))
     return name
 
 

@@ -288,7 +288,7 @@ def test_an_unknown_architecture_names_those_that_are_known(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="bert, distilbert, roberta") as caught:
         load_any(tmp_path)
     assert "'electra'" in str(caught.value)
-    assert set(ARCHITECTURES) == {"bert", "distilbert", "roberta"}
+    assert set(ARCHITECTURES) == {"bert", "distilbert", "roberta", "awd-lstm"}
 
 
 @EVERY

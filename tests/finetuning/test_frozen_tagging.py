@@ -34,6 +34,7 @@ from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.training.loop import TIMES
 from bertsmith.training.run_folder import RunFolder
 from model.examples import shake
+from tasks.architecture_samples import write_base_model
 
 TAGS = ("O", "B-X", "I-X")
 SETTINGS = TaggerSettings(layers="sum-all", width=12, dropout=0.2, batch_size=6, epochs=3, micro_words=40)
@@ -212,6 +213,47 @@ def test_the_split_into_micro_batches_and_ranks_changes_only_rounding() -> None:
     for other in gradients[1:]:
         for name, gradient in gradients[0].items():
             torch.testing.assert_close(other[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_the_penalty_on_the_mix_is_counted_once_in_a_step() -> None:
+    """However the step is split, and as lambda times the sum of the squared scores."""
+    totals = {}
+    for penalty in (0.0, 0.5):
+        for micro_words in (4096, 1):
+            one = workload(mix_penalty=penalty, micro_words=micro_words)
+            with torch.no_grad():
+                one.model.mix.scores.copy_(torch.tensor([1.0, 0.0, 2.0, -1.0]))
+            parts = one.plan(0, 0, 1).micro_batches
+            totals[penalty, micro_words] = sum(one.loss(one.model, part)[0].item() for part in parts)
+    for micro_words in (4096, 1):
+        assert totals[0.5, micro_words] - totals[0.0, micro_words] == pytest.approx(0.5 * 6, rel=1e-5)
+
+
+def test_a_strong_penalty_keeps_the_learned_weights_near_the_mean(tmp_path: Path) -> None:
+    found = []
+    for penalty in (0.0, 10.0):
+        settings = dataclasses.replace(SETTINGS, layers="sum-with-embeddings", mix_penalty=penalty)
+        result = train_tagger(encoder(), tagging(), data(), tmp_path / str(penalty), settings, RECIPE)
+        assert len(result.shares) == 5
+        found.append(max(result.shares) - min(result.shares))
+    assert found[1] < found[0] / 2
+
+
+def test_a_tagger_reads_the_three_layers_of_elmo(tmp_path: Path) -> None:
+    folder = write_base_model(tmp_path / "base", "elmo")
+    words = [*"anna bert rome oslo".split()]
+    rng = np.random.default_rng(0)
+    examples = []
+    for number in range(40):
+        chosen = tuple(rng.choice(words, 4).tolist())
+        tags = tuple("B-X" if word in words[:2] else "O" for word in chosen)
+        examples.append(TaggedExample(id=str(number), words=chosen, tags=tags, place=f"sentence {number}"))
+    settings = dataclasses.replace(SETTINGS, layers="sum-with-embeddings", epochs=20, dropout=0.0)
+    task = TaskData(train=examples[:30], dev=examples[30:])
+    frozen = load_frozen_encoder(folder, device="cpu")
+    result = train_tagger(frozen, tagging(), task, tmp_path / "run", settings, RECIPE)
+    assert len(result.shares) == 3
+    assert result.scores["f1"] > 0.9
 
 
 def test_a_sentence_is_read_from_both_ends_and_independently_of_its_neighbors() -> None:

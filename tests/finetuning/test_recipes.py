@@ -31,8 +31,9 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune as run_command
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import EncoderForTask, OwnHead, apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.model.noise import NoiseOfTexts, RowNoise
+from bertsmith.model.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData

@@ -34,6 +34,7 @@ def looped(name: str, hidden: list[Tensor]) -> Tensor:
         "sum-last-4": range(last - 3, last + 1),
         "concat-last-4": range(last - 3, last + 1),
         "sum-all": range(1, last + 1),
+        "sum-with-embeddings": range(last + 1),
     }
     rows = []
     for token in range(TOKENS):
@@ -48,7 +49,7 @@ def looped(name: str, hidden: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("num_layers", [4, 6, 12])
 def test_a_choice_equals_a_plain_loop_over_all_hidden_states(name: str, num_layers: int) -> None:
-    """The six rows of the table."""
+    """The six rows of the table, and the sum that includes the embeddings."""
     choice = layer_choice(name, num_layers)
     mixed = choice.mix(states(num_layers))
     assert mixed.shape == (TOKENS, choice.width(WIDTH))
@@ -59,7 +60,7 @@ def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
     widths = {name: layer_choice(name, 12).width(768) for name in CHOICES}
     assert widths.pop("concat-last-4") == 3072
     assert widths == dict.fromkeys(widths, 768)
-    assert len(widths) == 5
+    assert len(widths) == 6
 
 
 def test_the_hidden_states_are_those_of_transformers() -> None:
@@ -80,6 +81,7 @@ def test_the_hidden_states_are_those_of_transformers() -> None:
         "sum-last-4": expected[1] + expected[2] + expected[3] + expected[4],
         "concat-last-4": torch.cat(expected[1:], dim=-1),
         "sum-all": torch.stack(expected[1:]).sum(0),
+        "sum-with-embeddings": torch.stack(expected).sum(0),
         "-1,0": torch.cat([expected[-1], expected[0]], dim=-1),
     }
     for name, wanted in theirs.items():
@@ -155,3 +157,11 @@ def test_a_learned_mix_finds_the_layer_that_holds_the_answer() -> None:
     assert losses[-1] < 0.01 * losses[0]
     assert mix.shares().argmax() == 2
     assert mix.gamma.item() == pytest.approx(2, abs=0.2)
+
+
+def test_a_normalized_mix_forgets_the_scale_of_each_hidden_state() -> None:
+    hidden = states(2)
+    picked, scaled = torch.stack(hidden, 1), torch.stack([hidden[0], 5 * hidden[1] + 3, hidden[2]], 1)
+    mix = WeightedMix(3, normalized=True)
+    torch.testing.assert_close(mix(scaled), mix(picked), atol=1e-4, rtol=1e-4)
+    assert (WeightedMix(3)(scaled) - WeightedMix(3)(picked)).abs().max() > 1

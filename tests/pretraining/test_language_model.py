@@ -1,4 +1,4 @@
-"""Language models on contiguous text: lanes in document order, carried state, resumed = straight, bad input."""
+"""Language models on contiguous text: tracks in document order, carried state, resumed = straight, bad input."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.pretraining.token_lanes import TokenLanes, Windows
+from bertsmith.pretraining.token_tracks import TokenTracks, Windows
 from bertsmith.runtime import choose
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
 
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 TINY = {"vocab_size": len(VOCABULARY), "hidden_size": 16, "intermediate_size": 24}
-LANES, WINDOW = 3, 12
+TRACKS, WINDOW = 3, 12
 
 
 class Texts:
@@ -55,34 +55,34 @@ def stream(texts: Texts) -> list[int]:
     ]
 
 
-def test_lanes_read_the_documents_in_order_and_each_token_once_per_pass():
+def test_tracks_read_the_documents_in_order_and_each_token_once_per_pass():
     texts = Texts(5, 0, 7, 3, 9)
     whole = stream(texts)
-    lanes = TokenLanes(texts, VOCABULARY, lanes=4, shortest=1)
-    assert lanes.num_tokens == len(whole) == 32
+    tracks = TokenTracks(texts, VOCABULARY, tracks=4, shortest=1)
+    assert tracks.num_tokens == len(whole) == 32
     read, place = [], 0
     for length in (3, 4, 1):
-        tokens, targets = lanes.window(place, length)
+        tokens, targets = tracks.window(place, length)
         read.append(tokens)
         place += length
         assert targets[:, :-1].tolist() == tokens[:, 1:].tolist()
     joined = np.concatenate(read, axis=1)
     assert joined.ravel().tolist() == whole
-    after, _ = lanes.window(8, 8)
+    after, _ = tracks.window(8, 8)
     assert after.ravel().tolist() == whole[8:] + whole[:8]
 
 
-def test_backward_lanes_read_the_text_from_its_end_and_predict_the_piece_before():
+def test_backward_tracks_read_the_text_from_its_end_and_predict_the_piece_before():
     texts = Texts(5, 7, 4)
     whole = stream(texts)
-    lanes = TokenLanes(texts, VOCABULARY, lanes=2, shortest=1, backward=True)
-    first, targets = lanes.window(0, 4)
+    tracks = TokenTracks(texts, VOCABULARY, tracks=2, shortest=1, backward=True)
+    first, targets = tracks.window(0, 4)
     assert first[0].tolist() == whole[-4:]
     assert targets[0].tolist() == whole[-5:-1]
-    second, _ = lanes.window(4, 7)
+    second, _ = tracks.window(4, 7)
     assert [*second[0].tolist(), *first[0].tolist()] == whole[-11:]
     assert second[1].tolist() == whole[:7]
-    assert lanes.is_open(np.array([CLS, SEP, 100])).tolist() == [True, False, True]
+    assert tracks.is_open(np.array([CLS, SEP, 100])).tolist() == [True, False, True]
 
 
 def test_windows_vary_around_the_base_and_its_half_and_add_up():
@@ -98,9 +98,9 @@ def test_windows_vary_around_the_base_and_its_half_and_add_up():
     assert [Windows(base=70, seed=1).length(step) for step in (1999, 0)] == [lengths[1999], lengths[0]]
 
 
-def test_a_corpus_that_is_too_short_for_the_lanes_is_refused():
-    with pytest.raises(CorpusError, match="at least 400 tokens, 10 for each of 40 lanes"):
-        TokenLanes(Texts(20, 30), VOCABULARY, lanes=40, shortest=10)
+def test_a_corpus_that_is_too_short_for_the_tracks_is_refused():
+    with pytest.raises(CorpusError, match="at least 400 tokens, 10 for each of 40 tracks"):
+        TokenTracks(Texts(20, 30), VOCABULARY, tracks=40, shortest=10)
 
 
 def work(corpus: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, **changes: object) -> LanguageModelling:  # noqa: F811
@@ -118,7 +118,7 @@ def work(corpus: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, **chan
         source.vocabulary,
         PretrainingDataSettings(**{"objective": "language-model", "max_length": WINDOW, **changes}),
         choose("cpu", "fp32"),
-        PretrainingRunSettings(size="tiny", rows_per_step=LANES, micro_tokens=micro_tokens, **run),
+        PretrainingRunSettings(size="tiny", rows_per_step=TRACKS, micro_tokens=micro_tokens, **run),
     )
 
 
@@ -128,20 +128,21 @@ def step_loss(workload: LanguageModelling, step: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("objective", ["language-model", "backward-language-model"])
-def test_steps_with_carried_state_have_the_loss_of_reading_the_lanes_at_once(corpus, objective):  # noqa: F811
+def test_steps_with_carried_state_have_the_loss_of_reading_the_tracks_at_once(corpus, objective):  # noqa: F811
     workload = work(corpus, objective=objective)
-    model, lanes = workload.model, workload.text
+    model, tracks = workload.model, workload.text
     losses = [float(step_loss(workload, step)) for step in range(3)]
     total = workload.windows.start(3)
-    tokens, targets = lanes.window(0, total)
+    tokens, targets = tracks.window(0, total)
     backward = objective.startswith("backward")
-    for lane in range(LANES):
-        ids = tokens[lane]
+    for track in range(TRACKS):
+        ids = tokens[track]
         whole = Batch.from_flat(ids, np.zeros_like(ids), [total])
         logits = model(whole, masked=torch.arange(total)).mlm_logits
-        nll = F.cross_entropy(logits, torch.from_numpy(targets[lane].copy()), reduction="none")
+        nll = F.cross_entropy(logits, torch.from_numpy(targets[track].copy()), reduction="none")
+        nll = nll.detach()
         nll = nll.flip(0) if backward else nll
-        is_open = lanes.is_open(targets[lane][::-1] if backward else targets[lane])
+        is_open = tracks.is_open(targets[track][::-1] if backward else targets[track])
         for step in range(3):
             span = slice(workload.windows.start(step), workload.windows.start(step + 1))
             count = workload.plan(step, 0, 1).micro_batches[0].step_predictions
@@ -154,7 +155,7 @@ def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus):  #
         work(corpus, micro_tokens=size, dropout=0.3, activation_penalty=2.0, change_penalty=1.0) for size in (4096, 1)
     )
     for step in range(2):
-        assert len(split.plan(step, 0, 1).micro_batches) == LANES
+        assert len(split.plan(step, 0, 1).micro_batches) == TRACKS
         torch.testing.assert_close(step_loss(whole, step), step_loss(split, step))
     for name, tensor in whole.carried(2).items():
         torch.testing.assert_close(split.carried(2)[name], tensor)
@@ -168,7 +169,7 @@ def test_the_penalties_are_means_over_the_step(corpus):  # noqa: F811
                 parameter.mul_(5)
     base = float(step_loss(plain, 0))
     (batch,) = plain.plan(0, 0, 1).micro_batches
-    states = plain.model(batch.batch, memory=Memory()).hidden.view(LANES, -1, 16)
+    states = plain.model(batch.batch, memory=Memory()).hidden.view(TRACKS, -1, 16)
     assert float(step_loss(ar, 0)) - base == pytest.approx(2 * float(states.square().mean()), rel=1e-3)
     assert float(step_loss(tar, 0)) - base == pytest.approx(float(states.diff(dim=1).square().mean()), rel=1e-3)
 
@@ -187,7 +188,7 @@ def test_a_state_that_is_not_finite_begins_again(corpus):  # noqa: F811
 
 def test_a_checkpoint_without_its_state_is_refused(corpus):  # noqa: F811
     workload = work(corpus)
-    with pytest.raises(CheckpointError, match="the state of 3 lanes in the checkpoint of step 4; found none"):
+    with pytest.raises(CheckpointError, match="the state of 3 tracks in the checkpoint of step 4; found none"):
         workload.carry(4, {})
     with pytest.raises(CheckpointError, match="that of another run"):
         workload.carry(4, {"hidden.0": torch.zeros(2, 24)})
@@ -210,7 +211,7 @@ def settings(**changes: object) -> tuple:
     given = {
         "size": "tiny",
         "architecture": "awd-lstm",
-        "rows_per_step": LANES,
+        "rows_per_step": TRACKS,
         "max_length": WINDOW,
         "dropout": 0.3,
         "device": "cpu",
@@ -315,7 +316,7 @@ def test_what_does_not_fit_carried_state_is_refused_in_one_line(corpus, tmp_path
     out = tmp_path / "run"
     refused(corpus, out, "for BERT, which has no state to carry", architecture=None, objective="language-model")
     refused(corpus, out, "reads from left to right for AWD-LSTM", objective="mlm")
-    refused(corpus, out, "no tokens_per_step for lanes", tokens_per_step=100)
+    refused(corpus, out, "no tokens_per_step for tracks", tokens_per_step=100)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "0")

@@ -5,6 +5,7 @@ import torch
 
 from bertsmith.errors import BertsmithError, ConfigError
 from bertsmith.files import write_json
+from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -96,3 +97,23 @@ def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
 def test_heads_belong_to_a_size():
     with pytest.raises(ConfigError, match="expected heads only together with a model size"):
         PretrainingRunSettings(config="config.json", heads=2)
+
+
+def test_a_recurrent_model_reads_contiguous_text_and_has_no_heads():
+    run, data, train = built(size="base", architecture="awd-lstm", steps=9)
+    assert (data.objective, data.max_length, run.rows_per_step, run.heads) == ("language-model", 70, 32, None)
+    assert (run.activation_penalty, run.change_penalty, run.initialization, run.dropout) == (0.0, 0.0, "corpus", 0.0)
+    assert (train.optimizer, train.learning_rate) == ("adam", 3.2e-3)
+    assert built(size="tiny", architecture="awd-lstm", steps=9)[2].learning_rate == 1e-2
+    given = {"size": "tiny", "architecture": "awd-lstm", "steps": 9, "objective": "left-to-right", "max_length": 128}
+    assert built(**given)[1].objective == "left-to-right"
+
+
+@pytest.mark.parametrize(
+    ("direction", "objective"), [("forward", "language-model"), ("backward", "backward-language-model")]
+)
+def test_a_recurrent_model_is_continued_as_ulmfit_does(tmp_path, direction, objective):
+    write_json(tmp_path / "config.json", {"model_type": "awd-lstm", **AwdLstmConfig(direction=direction).to_dict()})
+    run, data, train = built(init=str(tmp_path), steps=9)
+    assert (data.objective, train.schedule, run.layer_decay) == (objective, "slanted_triangular", 0.3846)
+    assert (train.learning_rate, train.beta1, train.beta2) == (4e-3, 0.7, 0.99)

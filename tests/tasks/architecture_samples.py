@@ -9,16 +9,21 @@ import tokenizers
 import torch
 import transformers
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.distilbert import DistilBertConfig
+from bertsmith.model.elmo import ElmoConfig
+from bertsmith.model.encoder import Encoder
 from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 ARCHITECTURES = ("bert", "distilbert", "roberta")
+EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
 OTHERS = ("distilbert", "roberta")
 CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
 HEADS = (
@@ -78,13 +83,26 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "distilbert":
         heads = {"seq_classif_dropout": dropout, "qa_dropout": dropout}
         return DistilBertConfig(**shape, **heads, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "elmo":
+        del shape["num_attention_heads"], shape["attention_probs_dropout_prob"]
+        return ElmoConfig(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "awd-lstm":
+        rates = AwdLstmConfig.dropout_changes(dropout)
+        return AwdLstmConfig(hidden_size=32, intermediate_size=48, vocab_size=CONFIG.vocab_size, **rates)
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 
 
+def encoder_of(architecture: str) -> Encoder:
+    """A sample of an architecture, which knows its vocabulary; its parameters are set by the caller."""
+    encoder = new_encoder(config_of(architecture))
+    encoder.read_vocabulary(tokenizer_of(architecture).vocabulary)
+    return encoder
+
+
 def write_base_model(path: object, architecture: str = "bert", seed: int = 0) -> str:
     """An untrained model folder to start from, with pooler and masked-LM head."""
-    model = untrained(config_of(architecture), seed)
+    model = untrained(config_of(architecture), seed, tokenizer_of(architecture).vocabulary)
     info = ModelMetadata.from_dict({"task": "pretraining"})
     save_pretrained(str(path), model, tokenizer_of(architecture), info)
     return str(path)

@@ -69,6 +69,9 @@ SPECS = {
         reads="mean",
         settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
     ),
+    "on three vectors": TaskSpec(
+        kind="classification", name="sentiment", labels=("negative", "positive"), reads="concat", settings=SETTINGS
+    ),
     "on the first token": TaskSpec(
         kind="regression",
         name="regression",
@@ -124,7 +127,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     for number in range(count):
         even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
         name = str(number)
-        if kind in ("single", "windows", "on the mean", "windows on the mean"):
+        if kind in ("single", "windows", "on the mean", "windows on the mean", "on three vectors"):
             long = kind.startswith("windows")
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"

@@ -33,6 +33,14 @@ def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:
     return compared(*(hidden[segments == number].mean(dim=0) for number in (0, 1)))
 
 
+def concat_of(model: EncoderForTask, hidden: torch.Tensor) -> torch.Tensor:
+    vectors = torch.cat([hidden[-1], hidden.amax(dim=0), hidden.mean(dim=0)])[None]
+    blocks = model.get_submodule("blocks")
+    x = torch.nn.functional.layer_norm(vectors, vectors.shape[1:], blocks.norm.weight, blocks.norm.bias)
+    x = blocks.hidden(x).relu()
+    return torch.nn.functional.layer_norm(x, (50,), blocks.hidden_norm.weight, blocks.hidden_norm.bias)
+
+
 def apart_of(encoder: Encoder, ids: np.ndarray, segments: np.ndarray) -> torch.Tensor:
     texts = ids[segments == 0], np.concatenate([ids[:1], ids[segments == 1]])
     return compared(*(encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(dim=0) for text in texts))
@@ -81,6 +89,7 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_o
         with torch.inference_mode():
             hidden = model.encoder(Batch.from_flat(ids, segments, [len(ids)]))
             row = {
+                "concat": lambda *_, states=hidden: concat_of(model, states),
                 "pooler": lambda last, _: model.encoder.pool(last),
                 "cls": lambda last, _: last,
                 "mean": lambda _, mean: mean,

@@ -149,7 +149,7 @@ def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_librar
         "sentence_transformers", reason="sentence-transformers is not installed"
     )
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    model = untrained(config_of(architecture), seed=5)
+    model = untrained(config_of(architecture), 5, tokenizer_of(architecture).vocabulary)
     shake(model)
     tokenizer = tokenizer_of(architecture)
     save_pretrained(tmp_path / "base", model, tokenizer, ModelMetadata(), trained=["pooler"])

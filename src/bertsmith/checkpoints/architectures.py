@@ -12,7 +12,7 @@ from typing import Any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline, read_wordpiece
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model import awd_lstm, bert, distilbert, roberta
+from bertsmith.model import awd_lstm, bert, distilbert, elmo, roberta
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.model.parameter_names import ParameterNames
@@ -44,8 +44,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "distilbert": Architecture(
         distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
     ),
-    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
+    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
 }
 
 

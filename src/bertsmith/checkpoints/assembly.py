@@ -17,8 +17,9 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
-from bertsmith.model.our_names import OWN_HEAD, part_of
+from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
+from bertsmith.text.vocabulary import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,8 @@ def load_pretrained(
             )
     taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
     give_memory(model, taken, seed)
+    if folder.tokenizer is not None:
+        model.encoder.read_vocabulary(folder.tokenizer.vocabulary)
     absent = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     return Pretrained(
         model=model,
@@ -143,7 +146,7 @@ def load_for_task(
         for name, tensor in folder.tensors.items()
         if name in state
         and not name.startswith(reinitialized or ("-",))
-        and (keep_head or part_of(name) != head.saved_part)
+        and (keep_head or part_of(name) not in (head.saved_part, BLOCKS, READER))
     }
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)
@@ -157,14 +160,19 @@ def load_for_task(
         )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
-        if rows != head.outputs or (head.on_pooler and "bert.pooler.weight" not in taken):
+        lacks_blocks = any(
+            part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)
+            for name, tensor in state.items()
+        )
+        if rows != head.outputs or lacks_blocks or (head.on_pooler and "bert.pooler.weight" not in taken):
+            below = " on a pooler" if head.on_pooler else " on a hidden layer" if lacks_blocks else ""
             raise CheckpointError(
-                expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.on_pooler else ''} in "
-                f"'{folder.name}'",
+                expected=f"a {head.part} head of {head.outputs} rows{below} in '{folder.name}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
     give_memory(model, taken, seed)
+    model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
     return TaskModel(
@@ -199,11 +207,17 @@ def save_pretrained(
     )
 
 
-def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
-    """A randomly initialized model."""
+def untrained(config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = None) -> EncoderForPreTraining:
+    """A randomly initialized model.
+
+    Args:
+        vocabulary: of the model; only an encoder that reads how pieces are spelled needs it.
+    """
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed)
+    if vocabulary is not None:
+        model.encoder.read_vocabulary(vocabulary)
     return model
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, OWN_HEAD, PAIR, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -41,11 +41,20 @@ inputs = tokenizer({texts}, padding=True, truncation=True, max_length={longest},
     hidden = encoder(**inputs).last_hidden_state
 {vectors}
 layer = load_file("model.safetensors")
-logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+{blocks}logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+"""
+_BLOCKS = """for name, then in (("norm", "hidden"), ("hidden_norm", None)):
+    weight, bias = layer[f"blocks.{name}.weight"], layer[f"blocks.{name}.bias"]
+    vectors = torch.nn.functional.layer_norm(vectors, weight.shape, weight, bias)
+    if then:
+        vectors = (vectors @ layer[f"blocks.{then}.weight"].T + layer[f"blocks.{then}.bias"]).relu()
 """
 _VECTORS = {
     "cls": "vectors = hidden[:, 0]",
     "mean": 'mask = inputs["attention_mask"].unsqueeze(-1)\nvectors = (hidden * mask).sum(1) / mask.sum(1)',
+    CONCAT: """mask = inputs["attention_mask"].unsqueeze(-1)
+largest = hidden.masked_fill(mask == 0, float("-inf")).amax(1)
+vectors = torch.cat([hidden[:, 0], largest, (hidden * mask).sum(1) / mask.sum(1)], dim=-1)""",
     PAIR: """mask = inputs["attention_mask"]
 weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segments)]
 a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
@@ -78,6 +87,8 @@ _TWO_TEXTS = (
 _READS = {
     "cls": "the last hidden state of `[CLS]`, without the pooler",
     "mean": "the mean of the last hidden states over all tokens",
+    CONCAT: "the last hidden state of the position that represents a text, the maximum and the mean over all tokens, "
+    "through a hidden layer",
     PAIR: "the means a and b of the last hidden states of both texts, |a - b| and a * b",
     APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
 }
@@ -188,9 +199,7 @@ def _what(
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
-        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, "
-        + (f"{config.num_attention_heads} attention heads" if config.has_attention else "without attention")
-        + f"; {count:,} parameters in total.",
+        f"- Encoder: {config.shape_in_words}; {count:,} parameters in total.",
     ]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
@@ -199,6 +208,10 @@ def _what(
     if config.is_causal:
         way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
         lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
+    if config.two_directions:
+        lines.append(
+            "- Direction: two language models, one from left to right and one from right to left, side by side."
+        )
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
@@ -290,7 +303,7 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
-    return _has(tensors, "mlm") and not config.is_causal
+    return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
 
 
 def _joined(first: str, second: str) -> str:
@@ -301,10 +314,13 @@ def _joined(first: str, second: str) -> str:
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
     reads = metadata.reads
+    if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
+        return "The encoder loads in `transformers`, which has no head with a BiLSTM."
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
-        if config.is_causal and reads == "cls":
-            return "The encoder loads in `transformers`; the head reads its last hidden state of the last token."
+        if config.is_causal and reads in ("cls", CONCAT):
+            more = "" if reads == "cls" else ", and the maximum and the mean over all tokens, through a hidden layer"
+            return f"The encoder loads in `transformers`; the head reads its last hidden state of the last token{more}."
         longest = int(((metadata.spec or {}).get("settings") or {}).get("max_length", config.max_tokens))
         code = _encoder_code(config, reads, min(longest, config.max_tokens))
         return (
@@ -328,7 +344,10 @@ def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
         texts, segments = '["A text."], ["Another text."]', 'segments = inputs["token_type_ids"]\n'
         if config.type_vocab_size < 2:  # the encoder does not accept segment ids
             more, segments = ", return_token_type_ids=True", 'segments = inputs.pop("token_type_ids")\n'
-    return _ENCODER.format(vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments)
+    blocks = _BLOCKS if reads == CONCAT else ""
+    return _ENCODER.format(
+        vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments, blocks=blocks
+    )
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

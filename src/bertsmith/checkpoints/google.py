@@ -24,7 +24,7 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.our_names import OWN_HEAD, whole
+from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, whole
 from bertsmith.model.parameter_names import Match
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
@@ -182,6 +182,12 @@ def write_google(
         raise ConfigError(
             expected="a model whose head Google's code supports",
             found=f"the user's head {metadata.own_head or 'of an unknown class'!r}",
+            fix="write a Hugging Face folder, which keeps it",
+        )
+    if not {BLOCKS, READER}.isdisjoint(parts_of(tensors)):
+        raise ConfigError(
+            expected="a head that Google's code supports, one linear layer",
+            found=f"one that reads {metadata.reads}",
             fix="write a Hugging Face folder, which keeps it",
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}

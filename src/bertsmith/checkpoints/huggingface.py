@@ -139,7 +139,7 @@ def write_model_folder(
     architecture = class_of(names, parts_of(ours), metadata.task, metadata.reads)
     named = {names.to_huggingface(name, architecture): tensor for name, tensor in ours.items()}
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
-        dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
+        dtype = str(next(iter(ours.values())).dtype).removeprefix("torch.")
         write_json(partial / "config.json", config_json(config, architecture, dtype, metadata))
         write_safetensors(partial / SAFETENSORS, named)
         if tokenizer is not None:
@@ -151,12 +151,12 @@ def write_model_folder(
 def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: ModelMetadata) -> dict[str, Any]:
     """The content of `config.json`; the labels become `id2label`."""
     values = {
-        "architectures": [architecture],
+        **({"architectures": [architecture]} if config.in_transformers else {}),
         "model_type": config.model_type,
         **config.to_dict(),
         "is_decoder": config.is_causal,
         "dtype": dtype,
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": not config.two_directions,
     }
     # A single output needs one label, or transformers builds two outputs.
     labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())

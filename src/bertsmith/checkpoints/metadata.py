@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import bertsmith
 from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import digest_file, read_json, write_json
-from bertsmith.model.our_names import OF_TWO_TEXTS, VECTORS_OF_PAIR
+from bertsmith.model.our_names import VECTORS_OF_ROW
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -124,7 +124,7 @@ class ModelMetadata:
     @property
     def vectors_of_row(self) -> int:
         """The vectors of the encoder's width that the head of a task on whole texts reads of a row, side by side."""
-        return VECTORS_OF_PAIR if self.task in WHOLE_ROWS and self.reads in OF_TWO_TEXTS else 1
+        return VECTORS_OF_ROW.get(self.reads, 1) if self.task in WHOLE_ROWS else 1
 
     @property
     def several_labels(self) -> bool:

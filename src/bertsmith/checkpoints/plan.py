@@ -14,8 +14,8 @@ from torch import Tensor
 from bertsmith.errors import CheckpointError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
-from bertsmith.model.parameter_names import Match, ParameterNames, Skip
+from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, PARTS, READER, READER_UNITS, part_of
+from bertsmith.model.parameter_names import Match, ParameterNames, Skip, block_shapes
 
 Shape = tuple[int, ...]
 
@@ -205,6 +205,12 @@ def _expected(
             labels = {stored[take[ours][0]][0] for ours in take if part_of(ours) == part and stored[take[ours][0]]}
             # If weight and bias disagree, the larger one is expected, so that the other one is reported.
             shapes |= names.part_shapes(part, config, max(labels, default=0), vectors_of_row)
-    # Only the class of a user's head knows its shapes.
-    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) == OWN_HEAD}
+    if BLOCKS in present:
+        shapes |= block_shapes(config.hidden_size * vectors_of_row)
+        if "classifier.weight" in shapes:
+            shapes["classifier.weight"] = (shapes["classifier.weight"][0], HIDDEN_UNITS)
+    if READER in present and "classifier.weight" in shapes:
+        shapes["classifier.weight"] = (shapes["classifier.weight"][0], READER_UNITS)
+    # Only the class of a user's head knows its shapes, and only the task those of a reader.
+    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER)}
     return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

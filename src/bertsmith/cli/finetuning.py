@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
+    AlsoOption,
     DeviceOption,
     HeadOption,
     JsonOption,
@@ -88,8 +89,9 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="where settings that are not given come from: auto (size of the training set, model, task) or 2018 "
-            "(the paper; the defaults below) [auto; with --resume that of RUN]",
+            help="where settings that are not given come from: auto (size of the training set, model, task), 2018 "
+            "(the paper; the defaults below) or ulmfit (layer by layer, for language models) [auto; with --resume that "
+            "of RUN]",
         ),
     ] = None,
     metric: Annotated[
@@ -160,6 +162,7 @@ def evaluate(
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
     map_labels: MapOption = None,
+    also: AlsoOption = None,
     **values: Any,
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
@@ -179,6 +182,7 @@ def evaluate(
         device=device,
         precision=precision,
         head=own_head(head),
+        also=also or (),
         **given(values),
     )
     note_cut(found.cut_texts, found.cut_tokens)
@@ -229,6 +233,7 @@ def predict(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
+    also: AlsoOption = None,
 ) -> None:
     """Print the model's prediction, with probabilities, for each line of stdin.
 
@@ -241,12 +246,20 @@ def predict(
     from bertsmith.library import lines
 
     own = own_head(head)
+    require(
+        test is None or not also,
+        expected="texts on stdin for several models",
+        found="--also with --test",
+        fix="leave one of the two out",
+    )
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
-        answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision, head=own)
+        answered = lines.predict_lines(
+            model, typed, total=total, device=device, precision=precision, head=own, also=also or ()
+        )
     elif submission is not None:
         place = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace

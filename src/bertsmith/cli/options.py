@@ -47,6 +47,15 @@ HeadOption = Annotated[
         help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
     ),
 ]
+AlsoOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="DIR",
+        help="another model of classification with the same labels, such as one that reads backward: the probabilities "
+        "of all are averaged; once for every model",
+    ),
+]
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -56,7 +65,7 @@ MapOption = Annotated[
     ),
 ]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
-MODEL_PARAMETERS = ("model", "rerank", "init")
+MODEL_PARAMETERS = ("model", "also", "rerank", "init")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
 TextArguments = Annotated[
     list[Path],

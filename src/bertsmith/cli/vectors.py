@@ -35,8 +35,8 @@ ColumnOption = Annotated[
 LayersOption = Annotated[
     str,
     typer.Option(
-        help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2 "
-        "(0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"
+        help="last, second-to-last, sum-last-4, concat-last-4, sum-all, sum-with-embeddings, embeddings, or "
+        "numbers such as -1,-2 (0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"
     ),
 ]
 HalfOption = Annotated[bool, typer.Option("--float16", help="write float16 instead of float32")]

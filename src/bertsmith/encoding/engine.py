@@ -45,7 +45,7 @@ class Engine(abc.ABC):
     @property
     @abc.abstractmethod
     def is_causal(self) -> bool:
-        """Whether each token sees only the tokens to its left."""
+        """Whether the head of pieces predicts the next one, from what is to its left, instead of filling masks."""
 
     @property
     def masked_lm_tokens(self) -> int:

@@ -40,7 +40,8 @@ class TorchEngine(Engine):
     @property
     def is_causal(self) -> bool:
         """See `Engine`."""
-        return self._model.config.is_causal
+        config = self._model.config
+        return config.is_causal or config.two_directions
 
     def width(self, head: str) -> int:
         """See `Engine`."""

@@ -21,9 +21,9 @@ from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, row
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.heads import apart_of_rows, pair_of_rows
 from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
+from bertsmith.model.row_vectors import apart_of_rows, pair_of_rows
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.text.pack import PackedRows
@@ -106,7 +106,7 @@ class FrozenEncoder(RowEncoder):
         """See `RowEncoder`; also of a pair, [N, 4 * width].
 
         Args:
-            pooling: also "pair" and "apart": for rows of two texts, `heads.pair_of_rows` and `heads.apart_of_rows`.
+            pooling: also "pair" and "apart": for rows of two texts, `row_vectors.pair_of_rows` and `apart_of_rows`.
         """
         if pooling not in OF_TWO_TEXTS:
             self.require_pooling(pooling, choice)
@@ -183,7 +183,7 @@ class FrozenEncoder(RowEncoder):
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states
-                states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
+                states = [*(read.pick(state) for state in whole), *states[len(whole) :]]
             found: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
             return found
 

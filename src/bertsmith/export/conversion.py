@@ -29,7 +29,7 @@ from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
-from bertsmith.model.our_names import OWN_HEAD
+from bertsmith.model.our_names import OWN_HEAD, READER
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings
@@ -147,6 +147,12 @@ def _write_onnx(
             expected="a model whose head bertsmith knows, for --to onnx",
             found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
             fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
+    if READER in folder.parts:
+        raise ConfigError(
+            expected="a head of the linear kind, for --to onnx",
+            found=f"one that reads {folder.metadata.reads}",
+            fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:
         raise ConfigError(

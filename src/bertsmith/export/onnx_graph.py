@@ -23,7 +23,8 @@ import bertsmith
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, OF_TWO_TEXTS
+from bertsmith.model.head_blocks import HeadBlocks
+from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
@@ -102,7 +103,7 @@ class _Graph:
             shape = self.node("Concat", self.integers(-1), self.node("Shape", inputs[0], start=2, end=3), axis=0)
             inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        pooled = reads not in ("mean", *OF_TWO_TEXTS) and all(output.per != PER_TOKEN for output in outputs)
+        pooled = reads not in ("mean", CONCAT, *OF_TWO_TEXTS) and all(output.per != PER_TOKEN for output in outputs)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and pooled and self.config.is_causal else None
         positions = None
@@ -127,7 +128,8 @@ class _Graph:
         elif kind == "tagging":
             found["logits"] = self.dense(hidden, "classifier")
         elif kind is not None:
-            found["logits"] = self.dense(self.of_rows(hidden, mask, segments, reads), "classifier")
+            read = self.of_rows(hidden, mask, segments, reads)
+            found["logits"] = self.dense(self.blocks(read) if reads == CONCAT else read, "classifier")
         else:
             names = {output.name for output in outputs}
             if "pooler_output" in names:
@@ -236,15 +238,26 @@ class _Graph:
         return self.norm(self.node("Add", attended, self.dense(inner, f"{name}.output")), f"{name}.output_norm")
 
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
-        """What the head of a task on whole rows reads: of real tokens or of the first position, [B, D]; pairs [B, 4D].
+        """What the head of a task on whole rows reads: of real tokens or of one position, [B, D], or several such.
 
-        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `model/heads.py`.
+        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `model/heads.py`, `concat_of_rows` of
+        `model/head_blocks.py`.
         """
         if reads == "pooler":
             return self.pooled(hidden)
         if reads == "cls":
             return self.node("Gather", hidden, self.scalar(0), axis=1)
         real = self.node("Cast", mask, to=self.onnx.TensorProto.FLOAT)  # [B, S]
+        if reads == CONCAT:
+            if self.config.is_causal:
+                one = self.node("GatherND", hidden, self.last_token(mask), batch_dims=1)
+                one = self.node("Squeeze", one, self.integers(1))
+            else:
+                one = self.node("Gather", hidden, self.scalar(0), axis=1)
+            is_real = self.node("Cast", self.node("Unsqueeze", mask, self.integers(2)), to=self.onnx.TensorProto.BOOL)
+            seen = self.node("Where", is_real, hidden, self.real("lowest", LOWEST))
+            largest = self.node("ReduceMax", seen, self.integers(1), keepdims=0)
+            return self.node("Concat", one, largest, self.mean(hidden, real), axis=1)  # [B, 3D]
         if reads not in OF_TWO_TEXTS:
             return self.mean(hidden, real)
         if reads == APART:
@@ -254,6 +267,15 @@ class _Graph:
         assert segments is not None, "an input of the graph"
         second = self.node("Mul", real, self.node("Cast", segments, to=self.onnx.TensorProto.FLOAT))
         return self.compared(self.mean(hidden, self.node("Sub", real, second)), self.mean(hidden, second))
+
+    def blocks(self, vectors: str) -> str:
+        """The hidden units [B, 50] of a head with a hidden layer.
+
+        Source: `HeadBlocks` of `model/head_blocks.py`.
+        """
+        x = self.norm(vectors, f"{BLOCKS}.norm", HeadBlocks.epsilon)
+        x = self.node("Relu", self.dense(x, f"{BLOCKS}.hidden"))
+        return self.norm(x, f"{BLOCKS}.hidden_norm", HeadBlocks.epsilon)
 
     def compared(self, a: str, b: str) -> str:
         """[a, b, |a - b|, a * b], [B, 4D]."""
@@ -293,10 +315,11 @@ class _Graph:
         weight = self.array(f"{name}.weight", _plain(self.tensors[f"{name}.weight"]).T)
         return self.node("Add", self.node("MatMul", x, weight), self.parameter(f"{name}.bias"))
 
-    def norm(self, x: str, name: str) -> str:
-        """Layer norm over the last axis."""
+    def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
+        """Layer norm over the last axis; `epsilon` is that of the configuration if not given."""
+        epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
         scale, shift = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
-        return self.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=self.config.layer_norm_eps)
+        return self.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=epsilon)
 
     def first(self, x: str, *, axis: int) -> str:
         """The first entry along an axis, which is kept with size 1."""

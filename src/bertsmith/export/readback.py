@@ -20,7 +20,8 @@ from bertsmith.export.limits import require_equal
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
-from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PAIR
+from bertsmith.model.head_blocks import HeadBlocks
+from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
@@ -75,8 +76,8 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
     lines = [f"read back: {count} tensors equal bit for bit"]
-    if OWN_HEAD in folder.parts:
-        why = "the head is the user's own"
+    if not {OWN_HEAD, READER}.isdisjoint(folder.parts):
+        why = "the head is the user's own" if OWN_HEAD in folder.parts else "the head has a BiLSTM"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
     spec = spec_of(folder)
@@ -165,7 +166,7 @@ def transformers_runner(
     """A runner of the folder in `transformers`, and the outputs that it gives.
 
     Args:
-        reads: for a head that no class of `transformers` has, what it reads: "cls", "mean", "pair" or "apart". The
+        reads: for a head that no class of `transformers` has, what it reads, one of `our_names.READS`. The
             encoder runs in `transformers`, and the layer in the folder is applied to it as the model card says.
     """
     values = read_json(partial / "config.json")
@@ -200,9 +201,13 @@ def transformers_runner(
             flat = _texts_apart(flat, torch.from_numpy(inputs[INPUTS[2]].reshape(flat["input_ids"].shape)))
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
+        last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
+        one = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
         if reads == "cls":
-            last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
-            read = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
+            read = one
+        elif reads == CONCAT:
+            largest = hidden.masked_fill(mask == 0, -torch.inf).amax(1)
+            read = blocks(torch.cat([one, largest, (hidden * mask).sum(1) / mask.sum(1)], dim=1), None, 0.0)
         elif reads == PAIR:
             segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
             parts = (mask * (1 - segments), mask * segments)
@@ -217,9 +222,13 @@ def transformers_runner(
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}
 
     if reads is not None:
-        layer = {
-            name: tensor.float() for name, tensor in read_weights(partial).items() if name.startswith("classifier")
-        }
+        weights = {name: tensor.float() for name, tensor in read_weights(partial).items()}
+        layer = {name: tensor for name, tensor in weights.items() if name.startswith("classifier")}
+        blocks = HeadBlocks(config.hidden_size * VECTORS_OF_ROW.get(reads, 1)).eval()
+        if reads == CONCAT:
+            blocks.load_state_dict(
+                {name.removeprefix(f"{BLOCKS}."): one for name, one in weights.items() if name.startswith(f"{BLOCKS}.")}
+            )
         return run_encoder, given
 
     @torch.inference_mode()

@@ -52,6 +52,10 @@ class TaggerSettings:
 
     layers: str = help_field("concat-last-4", "hidden states: a choice of layer_choice, or numbers such as -1,-2")
     plain_sum: bool = help_field(False, "sum layers unweighted; otherwise with learned weights")
+    normalized: bool = help_field(False, "bring each hidden state to mean 0 and variance 1 before the learned weights")
+    mix_penalty: float = help_field(
+        0.0, "L2 penalty on the scores of the learned weights; 0.001 is free, 1 near the mean"
+    )
     width: int = help_field(768, "width of the BiLSTM in each direction")
     dropout: float = help_field(0.5, "dropout before, between and after the layers of the BiLSTM")
     batch_size: int = help_field(32, "sentences per optimizer step")
@@ -62,6 +66,7 @@ class TaggerSettings:
         for name in ("width", "batch_size", "epochs", "micro_words"):
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(self.mix_penalty >= 0, expected="mix_penalty of at least 0", found=self.mix_penalty, fix="raise it")
         require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a fraction")
 
 
@@ -120,6 +125,7 @@ class BiLSTMTagger(nn.Module):
         width: the width of the BiLSTM in each direction.
         dropout: the dropout of its input, between its layers, and of its output.
         learned: layers are summed with learned weights (`WeightedMix`).
+        normalized: each of them is normalized before.
         seed: the seed of the initial parameters.
     """
 
@@ -132,11 +138,12 @@ class BiLSTMTagger(nn.Module):
         width: int = 768,
         dropout: float = 0.5,
         learned: bool = True,
+        normalized: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
         self.choice = choice
-        self.mix = WeightedMix(len(choice.layers)) if choice.is_sum and learned else None
+        self.mix = WeightedMix(len(choice.layers), normalized=normalized) if choice.is_sum and learned else None
         # On the meta device no random numbers are drawn from torch's generator.
         with torch.device("meta"):
             self.lstm = nn.LSTM(
@@ -221,7 +228,13 @@ class FeatureTagging(Workload):
         logits = self._logits(model, self.train, micro_batch)
         on_device = dataclasses.replace(micro_batch, targets=micro_batch.targets.to(self.device))
         loss, sums = self.task.loss(logits, on_device)
-        return loss / micro_batch.step_targets, sums
+        loss = loss / micro_batch.step_targets
+        mix = self.model.mix
+        if mix is not None and self.settings.mix_penalty:
+            # The micro-batches of a step add up to the whole penalty.
+            share = len(micro_batch.targets) / micro_batch.step_targets
+            loss = loss + self.settings.mix_penalty * share * mix.penalty()
+        return loss, sums
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line."""
@@ -329,6 +342,7 @@ def train_tagger(
             width=settings.width,
             dropout=settings.dropout,
             learned=not settings.plain_sum,
+            normalized=settings.normalized,
             seed=training.seed,
         )
         workload = FeatureTagging(model, task, words, dev, encoder, settings, seed=training.seed)

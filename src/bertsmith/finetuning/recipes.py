@@ -1,8 +1,8 @@
 """The recipes of fine-tuning: what the settings are that a user did not give.
 
-`2018` is that of the paper, the defaults of `FinetuningSettings` and `RecipeSettings`. `auto` follows from the number
-of training examples, the kind of the task and the width of the model; docs/finetuning-recipe.md has the measurements
-that it comes from.
+`2018` is that of the paper of BERT, the defaults of `FinetuningSettings` and `RecipeSettings`, `ulmfit` that of Howard
+and Ruder (2018). `auto` follows from the number of training examples, the kind of the task and the width of the model;
+docs/finetuning-recipe.md has the measurements that it comes from.
 
 Sources: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", for
 the linear start; Mosbach et al. (2021), "On the Stability of Fine-tuning BERT", and Zhang et al. (2021), "Revisiting
@@ -18,13 +18,18 @@ from typing import Any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
-from bertsmith.settings import AUTO, PAPER, require_recipe
+from bertsmith.model.our_names import CONCAT, READERS
+from bertsmith.settings import AUTO, PAPER, RECIPES, require_recipe
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+
+ULMFIT = "ulmfit"
+FINETUNING_RECIPES = (*RECIPES, ULMFIT)
 
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
 _LOWEST_RATE = 2e-5
+_READER_RATE = 1e-3  # of a BiLSTM on a frozen encoder, which starts at random
 # Peak learning rate times hidden size, and the highest rate: 1e-4 for a width of 384, 5e-5 for 768; of a model that has
 # not read many tokens, 5e-4 for 256.
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
@@ -101,8 +106,10 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     Raises:
         ConfigError: there is no such recipe.
     """
-    own = of_the_paper(situation.task) if require_recipe(recipe) == PAPER else _automatic(situation, given)
-    return {**own, **given}
+    name = require_recipe(recipe, FINETUNING_RECIPES)
+    if name == PAPER:
+        return {**of_the_paper(situation.task), **given}
+    return {**(_ulmfit if name == ULMFIT else _automatic)(situation, given), **given}
 
 
 def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
@@ -127,6 +134,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
+    has_reader = given.get("reads") in READERS
+    fitted = fitted and given.get("reads") != CONCAT and not has_reader
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
         if situation.is_well_trained
@@ -143,10 +152,39 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     }
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"
+    if has_reader:
+        values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
         values["reads"] = PROBE
     if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
         values["start"] = "linear"
+    return values
+
+
+def _ulmfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The third stage of ULMFiT; the rates of learning and of dropout are those of the paper for an LSTM only.
+
+    Each layer, from the top, is trained from an epoch of its own on, and then all of them for as long again.
+
+    Source: Howard and Ruder (2018), sections 3.3 and 4.1; the momentum and the sizes are those of the code.
+    """
+    groups, automatic = situation.config.num_hidden_layers + 2, _automatic(situation, given)
+    batch = automatic["batch_size"]
+    values: dict[str, Any] = {
+        "batch_size": batch,
+        "epochs": max(_epochs(situation.examples, batch), 2.0 * (groups - 1)),
+        "learning_rate": 0.01 if situation.config.is_recurrent else automatic["learning_rate"],
+        "schedule": "slanted_triangular",
+        "beta1": 0.7,
+        "beta2": 0.99,
+        "bias_correction": True,
+        "layer_decay": round(1 / 2.6, 4),
+        "gradual_unfreezing": True,
+    }
+    if situation.config.is_recurrent:
+        values["dropout"] = 0.3
+    if not situation.own_head:
+        values["reads"] = CONCAT
     return values
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import nearest
-from bertsmith.model.our_names import READS
+from bertsmith.model.our_names import READER_CELLS, READERS, READS
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
@@ -28,10 +28,14 @@ LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whos
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {
     "reads": "pooler",
+    "bilstm_cells": READER_CELLS,
     "start": "random",
     "class_weights": "none",
     "keep": "best",
     "baselines": True,
+    "gradual_unfreezing": False,
+    "beta1": 0.9,
+    "beta2": 0.999,
 }
 _NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
@@ -64,8 +68,14 @@ class FinetuningSettings:
     reads: str | None = help_field(
         None,
         "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler), mean (over all "
-        "tokens), pair (both means of two texts, their difference and product) or apart (the same of texts that the "
-        "encoder reads one by one), or probe: the one on which a linear model is best [pooler; auto: probe]",
+        "tokens), pair (both means of two texts, their difference and product), apart (the same of texts that the "
+        "encoder reads one by one), concat (its position, the maximum and the mean over all tokens, with a hidden "
+        "layer on top), bilstm or bilstm-attention (a BiLSTM over all hidden states of each text, the second with "
+        "attention between two texts, as in the baselines of GLUE; auto then freezes the body), or probe: the one on "
+        "which a linear model is best [pooler; auto: probe; ulmfit: concat]",
+    )
+    bilstm_cells: int | None = help_field(
+        None, "cells of each direction of the BiLSTM that --reads bilstm and bilstm-attention train [1500]", most=10**5
     )
     start: str = help_field(
         "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"
@@ -75,7 +85,15 @@ class FinetuningSettings:
     )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
-    dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
+    gradual_unfreezing: bool = help_field(
+        False,
+        "first train only the head, and in every epoch one more layer, from the top (in short runs sooner)",
+    )
+    dropout: float | None = help_field(
+        None,
+        "dropout of hidden states and attention; of an LSTM that between its layers, all others are scaled with it "
+        "[that of the model]",
+    )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
     )
@@ -94,6 +112,12 @@ class FinetuningSettings:
             found=repr(self.freeze),
             fix="use one of them",
         )
+        require(
+            self.bilstm_cells is None or (self.bilstm_cells > 0 and self.reads in READERS),
+            expected=f"bilstm_cells above 0, and only with reads {' or '.join(READERS)}",
+            found=f"{self.bilstm_cells} with reads {self.reads}",
+            fix="give another number, or leave bilstm_cells out",
+        )
         for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
             value = getattr(self, name)
             require(
@@ -110,6 +134,12 @@ class FinetuningSettings:
             expected="re-initialized layers that are trained",
             found="a frozen body",
             fix="leave one of freeze and reinit_layers out",
+        )
+        require(
+            self.freeze != "body" or not self.gradual_unfreezing,
+            expected="gradual unfreezing of layers that are trained",
+            found="a frozen body",
+            fix="leave one of freeze and gradual_unfreezing out",
         )
         require(
             0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
@@ -192,7 +222,11 @@ class RecipeSettings:
         "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model, 0.128 / width if it read little",
     )
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
-    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear (auto) or constant")
+    schedule: str = help_field(
+        "tf_linear", "tf_linear (2018), hf_linear (auto), constant or slanted_triangular (ULMFiT)"
+    )
+    beta1: float = help_field(0.9, "decay rate of the first moment; ulmfit: 0.7")
+    beta2: float = help_field(0.999, "decay rate of the second moment; ulmfit: 0.99")
     weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
     bias_correction: bool = help_field(False, "use Adam's bias correction; the 2018 code does not; auto: yes")

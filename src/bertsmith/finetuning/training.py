@@ -30,6 +30,7 @@ from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
+from bertsmith.model.our_names import BLOCKS, READER
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -102,7 +103,8 @@ class FinetuningJob:
         runtime.tell()
         task = task_for(_fitted(spec, folder))
         if task.head.pooled and settings.reads not in (None, PROBE):
-            task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
+            cells = task.spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells
+            task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
@@ -373,8 +375,8 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
-        save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
+        below = ("pooler",) if self.head.on_pooler else (BLOCKS, READER)
+        save_pretrained(folder, model, self.tokenizer, metadata, trained=(self.head.saved_part, *below), replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
@@ -393,7 +395,6 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
-        # The dropout before the head becomes that of the hidden states.
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
     return load_for_task(
         folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers

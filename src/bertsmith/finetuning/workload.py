@@ -76,6 +76,7 @@ class Finetuning(Workload):
                 if model.encoder.height(name) > model.encoder.num_layers:
                     parameter.requires_grad_(False)
         self.on_scores = on_scores
+        self._stage_steps = 1
 
     def rate_factor(self, name: str) -> float:
         """The layer decay to the power of the number of layers above the parameter; 1 for pooler and head."""
@@ -83,6 +84,18 @@ class Finetuning(Workload):
             return 1.0
         encoder = self.model.encoder
         return float(self.settings.layer_decay ** (encoder.num_layers + 1 - encoder.height(plain(name))))
+
+    def fix_steps(self, total: int) -> None:
+        """Sets the steps after which another layer is trained: an epoch, or less if that were half of the run."""
+        epoch = max(1, round(len(self.train) / self.settings.batch_size))
+        self._stage_steps = max(1, min(epoch, total // (2 * (self.model.encoder.num_layers + 1))))
+
+    def trains(self, name: str, step: int) -> bool:
+        """Whether a step changes a parameter: with gradual unfreezing, head and pooler first, then layer by layer."""
+        if not self.settings.gradual_unfreezing or not self._is_body(name):
+            return True
+        encoder = self.model.encoder
+        return encoder.num_layers + 1 - encoder.height(plain(name)) <= step // self._stage_steps
 
     def _is_body(self, name: str) -> bool:
         """Whether a parameter belongs to the embeddings or to a layer."""

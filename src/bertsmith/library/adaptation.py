@@ -29,7 +29,7 @@ from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.config import EncoderConfig
-from bertsmith.pretraining.recipes import MOST_LANES, WINDOW, objective_for, settings_from_recipe
+from bertsmith.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import counted, tell, warn
 from bertsmith.settings import require, require_number
@@ -40,7 +40,7 @@ from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
 ROW_LENGTH = 128
-LEAST_WINDOWS = 4  # of each lane of a recurrent model
+LEAST_WINDOWS = 4  # of each track of a recurrent model
 HELD_OUT = 0.02
 UNKNOWN_SHARE = 0.01  # of the tokens, above which a warning says that the vocabulary does not fit
 TEXT_FILE = "text.json"
@@ -208,7 +208,7 @@ def _pretrain(
             "init": source,
             "objective": objective_for(config),
             "max_length": longest,
-            **_lanes(place / "corpus", config),
+            **_tracks(place / "corpus", config),
             "evaluation_rows": 256,
             "device": device,
             "precision": precision,
@@ -218,11 +218,11 @@ def _pretrain(
     pretrain(place / "corpus", place / "run", *settings, resume=(place / "run" / SETTINGS_FILE).is_file())
 
 
-def _lanes(corpus: Path, config: EncoderConfig) -> dict[str, int]:
-    """Fewer lanes of a short text for a recurrent model, so that each has a few windows."""
+def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:
+    """Fewer tracks of a short text for a recurrent model, so that each has a few windows."""
     if not config.is_recurrent:
         return {}
-    return {"rows_per_step": max(1, min(MOST_LANES, Corpus.open(corpus).num_tokens // (LEAST_WINDOWS * WINDOW)))}
+    return {"rows_per_step": max(1, min(MOST_TRACKS, Corpus.open(corpus).num_tokens // (LEAST_WINDOWS * WINDOW)))}
 
 
 def _check_text(corpus: Corpus, path: Path, longest: int) -> None:

@@ -13,7 +13,7 @@ from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
 from bertsmith.inference import quantization
-from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.model.heads import OwnHead
@@ -75,6 +75,7 @@ def evaluate(
     device: str = "auto",
     precision: str = "fp32",
     head: type[OwnHead] | None = None,
+    also: Sequence[str | Path] = (),
     **columns: Any,
 ) -> Evaluation:
     """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
@@ -87,13 +88,14 @@ def evaluate(
         map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
             file needs one. For entities, of their types.
         device, precision, head: as in `load`.
+        also: further models of classification with the same labels; the probabilities of all are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     folder = load_any(model)
-    predictor = load_predictor(folder, device=device, precision=precision, head=head)
+    predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
     name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.examples import Example
+from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
@@ -77,6 +78,7 @@ def predict_lines(
     device: str = "auto",
     precision: str = "fp32",
     head: "type[OwnHead] | None" = None,
+    also: Sequence[str | Path] = (),
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -85,11 +87,12 @@ def predict_lines(
         lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
         total: number of lines, to estimate the time left.
         device, precision, head: as in `load`.
+        also: further models of classification with the same labels; the probabilities of all are averaged.
 
     Raises:
         BertsmithError: the model has no task head, or a line is invalid.
     """
-    predictor = load_predictor(model, device=device, precision=precision, head=head)
+    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
     yield from predictor.stream(examples, total=total)

@@ -10,7 +10,14 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.recipes import reads_of_run, recipe_of_run, resolved, search_grid, situation_of
+from bertsmith.finetuning.recipes import (
+    FINETUNING_RECIPES,
+    reads_of_run,
+    recipe_of_run,
+    resolved,
+    search_grid,
+    situation_of,
+)
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
@@ -86,7 +93,7 @@ def finetune(
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
-    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO))
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])
     spec, data = read_task(
         task,

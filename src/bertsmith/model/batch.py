@@ -153,11 +153,14 @@ class Read:
         positions: int64 [R], flat and ascending.
         counts: the number of them in each sequence, at least one.
         runs: the runs of equal (length, count).
+        backward: int64 [R], where the second half of the hidden states is read, if that is elsewhere: of an encoder
+            that reads in both directions, the forward half has seen a row at its end, the backward half at its start.
     """
 
     positions: "Tensor"
     counts: tuple[int, ...]
     runs: tuple[Run, ...]
+    backward: "Tensor | None" = None
 
     @staticmethod
     def at(batch: Batch, positions: npt.NDArray[np.integer]) -> "Read":
@@ -179,6 +182,20 @@ class Read:
     def last(batch: Batch) -> "Read":
         """The last position of each sequence only."""
         return Read._one_each(batch, batch.last_positions)
+
+    @staticmethod
+    def ends(batch: Batch) -> "Read":
+        """The forward half at the last position of each sequence, and the backward half at the first."""
+        return dataclasses.replace(Read.last(batch), backward=batch.first_positions)
+
+    def pick(self, hidden: "Tensor") -> "Tensor":
+        """The hidden states [R, D] that are read, of those [T, D] of all positions."""
+        if self.backward is None:
+            return hidden[self.positions]
+        import torch
+
+        forward, backward = hidden.chunk(2, dim=1)
+        return torch.cat([forward[self.positions], backward[self.backward]], dim=1)
 
     @staticmethod
     def _one_each(batch: Batch, positions: "Tensor") -> "Read":

@@ -48,6 +48,7 @@ class EncoderConfig:
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
+    two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
     # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
@@ -163,6 +164,23 @@ class EncoderConfig:
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The sizes that letters stand for in the shapes of `ParameterNames`."""
+        return {
+            "V": self.vocab_size,
+            "P": self.max_position_embeddings,
+            "S": self.type_vocab_size,
+            "D": self.hidden_size,
+            "I": self.intermediate_size,
+        }
+
+    @property
+    def shape_in_words(self) -> str:
+        """Layers and widths, for people to read."""
+        heads = f"{self.num_attention_heads} attention heads" if self.has_attention else "without attention"
+        return f"{self.num_hidden_layers} layers, width {self.hidden_size}, {heads}"
 
     @property
     def reads_backward(self) -> bool:

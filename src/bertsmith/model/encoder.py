@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
+from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -83,6 +84,12 @@ class Encoder(nn.Module, abc.ABC):
     @abc.abstractmethod
     def can_prune(self) -> bool:
         """Whether the last layer can skip the positions that are not read."""
+
+    def read_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Receives the vocabulary before the first forward pass; by default does nothing.
+
+        This is for encoders whose input is how a piece is spelled.
+        """
 
     @abc.abstractmethod
     def forward(

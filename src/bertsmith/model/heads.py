@@ -4,10 +4,7 @@ Letters: T tokens in the flat batch, N sequences, M masked positions, R position
 K outputs of a head.
 
 Source: Devlin et al. (2018), section 3.1; `get_masked_lm_output` and `get_next_sentence_output` in the original
-run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py. Conneau et al. (2017),
-"Supervised Learning of Universal Sentence Representations from Natural Language Inference Data", section 3.1, for the
-vectors of a pair. Reimers and Gurevych (2019), "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks",
-section 3, for two texts that are encoded apart.
+run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py.
 """
 
 import abc
@@ -21,11 +18,29 @@ from torch import Tensor, nn
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, NoiseOfTexts
-from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PREFIX, READS, VECTORS_OF_PAIR
+from bertsmith.model.our_names import (
+    APART,
+    ATTENTION,
+    BLOCKS,
+    CONCAT,
+    OF_TWO_TEXTS,
+    OWN_HEAD,
+    PREFIX,
+    READER,
+    READER_CELLS,
+    READER_UNITS,
+    READERS,
+    READS,
+    VECTORS_OF_ROW,
+)
+from bertsmith.model.own_head_checks import new_own_head
 from bertsmith.model.piece_heads import PIECE_HEADS
+from bertsmith.model.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.model.sentence_reader import SentenceReader
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -40,12 +55,14 @@ class PreTrainingOutput:
     Attributes:
         mlm_logits: [M, V].
         nsp_logits: [N, 2]; column 0: B follows A, column 1: B is random.
+        backward_logits: [M', V], of the piece before, from an encoder of two directions.
         hidden: the last hidden states that both heads read, [T, D], or [R, D] if only some positions are read.
     """
 
     mlm_logits: Tensor | None
     nsp_logits: Tensor | None
     hidden: Tensor
+    backward_logits: Tensor | None = None
 
 
 class _OnEncoder(nn.Module):
@@ -88,6 +105,7 @@ class EncoderForPreTraining(_OnEncoder):
         read: Read | None = None,
         masked: Tensor | None = None,
         first: Tensor | None = None,
+        backward: Tensor | None = None,
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
@@ -99,9 +117,14 @@ class EncoderForPreTraining(_OnEncoder):
             read: the positions that the last layer computes; all of them if not given.
             masked: int64 [M], indices into the last hidden states for the masked-LM head.
             first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
+            backward: int64 [M'], indices into the last hidden states whose backward half predicts the piece before.
             trace, memory: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
+        if self.config.two_directions:
+            mlm_logits = None if masked is None else self.mlm(hidden[masked])
+            backward_logits = None if backward is None else self.mlm(hidden[backward], backward=True)
+            return PreTrainingOutput(mlm_logits, None, hidden, backward_logits)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
         nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
         return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
@@ -158,39 +181,6 @@ def require_own_head(found: Any) -> type[OwnHead]:
     return found
 
 
-def _new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> OwnHead:
-    """An instance of the user's head.
-
-    Raises:
-        ConfigError: it has dropout of its own, no parameters, or state besides them.
-    """
-    head, name = cls(config, outputs), cls.__name__
-    if dropping := [place for place, module in head.named_modules() if _drops(module)]:
-        raise ConfigError(
-            expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
-            f"{name} receives",
-            found=f"dropout in {', '.join(dropping)}",
-            fix="remove it, and set the dropout of the model with --dropout (in Python dropout=0.1)",
-        )
-    parameters = {place for place, _ in head.named_parameters()}
-    others = sorted({*head.state_dict(), *(place for place, _ in head.named_buffers())} - parameters)
-    if others or not parameters:
-        raise ConfigError(
-            expected=f"parameters in {name}, each under one name, and no other state",
-            found=", ".join(others) or "none",
-            fix="remove buffers, batch norms and tied parameters" if others else "build its layers in `__init__`",
-        )
-    return head
-
-
-def _drops(module: nn.Module) -> bool:
-    """Whether a layer of torch applies dropout in training: the dropout layers, recurrent ones, attention."""
-    if isinstance(module, nn.modules.dropout._DropoutNd):
-        return module.p > 0
-    probability = getattr(module, "dropout", 0.0)
-    return isinstance(probability, float) and probability > 0
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
     """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
@@ -201,6 +191,8 @@ class Head:
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
         reads: what that vector is, one of `our_names.READS`; ignored unless `pooled`.
         own: the class of the user's head.
+        is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
+        cells: of that BiLSTM, in each direction.
 
     Raises:
         ConfigError: `own` is not such a class, or it would read pairs.
@@ -211,15 +203,23 @@ class Head:
     pooled: bool
     reads: str = "pooler"
     own: type[OwnHead] | None = None
+    is_pair: bool = False
+    cells: int = READER_CELLS
 
     def __post_init__(self) -> None:
         assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
-            if self.reads_pairs:
+            if self.has_reader:
+                raise ConfigError(
+                    expected="a head of your own that reads vectors of the encoder (pooler, cls or mean)",
+                    found=f"{self.reads!r}, which is a head itself",
+                    fix="use --reads mean, or leave your head out",
+                )
+            if self.pooled and self.reads in VECTORS_OF_ROW:
                 raise ConfigError(
                     expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
-                    found=f"{self.reads!r}, {VECTORS_OF_PAIR} times as wide",
+                    found=f"{self.reads!r}, {VECTORS_OF_ROW[self.reads]} times as wide",
                     fix="use --reads mean, or leave your head out",
                 )
 
@@ -231,7 +231,7 @@ class Head:
     @property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads in ("mean", *OF_TWO_TEXTS)
+        return self.pooled and self.reads in ("mean", CONCAT, *OF_TWO_TEXTS, *READERS)
 
     @property
     def reads_pairs(self) -> bool:
@@ -241,58 +241,26 @@ class Head:
     @property
     def reads_apart(self) -> bool:
         """Whether it compares two texts that the encoder reads as sequences of their own."""
-        return self.pooled and self.reads == APART
+        return self.pooled and (self.reads == APART or (self.has_reader and self.is_pair))
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a hidden layer is in front of the output layer."""
+        return self.pooled and self.reads == CONCAT
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a BiLSTM reads all hidden states in front of the output layer."""
+        return self.pooled and self.reads in READERS
 
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""
-        return hidden_size * VECTORS_OF_PAIR if self.reads_pairs else hidden_size
+        return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
 
     @property
     def saved_part(self) -> str:
         """The part of a checkpoint that contains its parameters."""
         return self.part if self.own is None else OWN_HEAD
-
-
-def mean_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """The mean [N, D] of the hidden states [T, D] of each row, at least in fp32."""
-    exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    return torch.segment_reduce(exact, "mean", lengths=torch.tensor(lengths, device=hidden.device))
-
-
-def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
-    """[a, b, |a - b|, a * b] for each row, [N, 4D], at least in fp32.
-
-    a and b are the means of the hidden states [T, D] of segment 0 and of segment 1, special tokens included. The mean
-    of a segment without tokens is 0.
-
-    Source: Conneau et al. (2017), section 3.1 and figure 1, here of two texts that the encoder read together.
-    """
-    exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    second = (batch.segment_ids > 0).to(exact.dtype)
-    shares = torch.stack([1 - second, second], dim=1)  # [T, 2]
-    lengths = torch.tensor(batch.lengths, device=hidden.device)
-    counts = torch.segment_reduce(shares, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
-    spread = (exact.unsqueeze(1) * shares.unsqueeze(2)).flatten(1)  # [T, 2D]
-    means = torch.segment_reduce(spread, "sum", lengths=lengths).view(len(counts), 2, -1) / counts.unsqueeze(2)
-    return _compared(means)
-
-
-def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
-    """[a, b, |a - b|, a * b] for each row, [N, 4D], at least in fp32, of texts that do not see each other.
-
-    a and b are the means of the hidden states of the sequences in `batch.texts_apart`, to which `hidden` belongs.
-
-    Source: Reimers and Gurevych (2019), section 3; the vectors are those of `pair_of_rows`.
-    """
-    apart = batch.texts_apart
-    means = mean_of_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]
-    return _compared(means.view(batch.num_rows, 2, -1))
-
-
-def _compared(means: Tensor) -> Tensor:
-    """[a, b, |a - b|, a * b], [N, 4D], of the means of both texts, [N, 2, D]."""
-    first, other = means.unbind(1)  # [N, D] each
-    return torch.cat([first, other, (first - other).abs(), first * other], dim=1)
 
 
 class EncoderForTask(_OnEncoder):
@@ -312,7 +280,22 @@ class EncoderForTask(_OnEncoder):
         self.head = head
         config, outputs = encoder.config, head.outputs
         width = head.width(config.hidden_size)
-        layer = nn.Linear(width, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
+        if head.has_blocks:
+            self.add_module(BLOCKS, HeadBlocks(width))
+            width = HeadBlocks.units
+        if head.has_reader:
+            self.add_module(
+                READER,
+                SentenceReader(
+                    states=len(self._states_read),
+                    width=config.hidden_size,
+                    cells=head.cells,
+                    is_pair=head.is_pair,
+                    attends=head.reads == ATTENTION,
+                ),
+            )
+            width = READER_UNITS
+        layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
@@ -321,6 +304,12 @@ class EncoderForTask(_OnEncoder):
     def output_layer(self) -> nn.Module:
         """The linear layer on top, or the user's head."""
         return self.get_submodule(self.head.saved_part)
+
+    @property
+    def _states_read(self) -> tuple[int, ...]:
+        """The numbers of the hidden states that a BiLSTM reads: all that have the width of the last one."""
+        encoder = self.encoder
+        return tuple(number for number, width in enumerate(encoder.widths) if width == encoder.width)
 
     def forward(
         self,
@@ -351,18 +340,30 @@ class EncoderForTask(_OnEncoder):
         if head.reads_apart:
             sequences = batch.texts_apart.batch  # 2N of them
             below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
+        if head.has_reader and trace is None:
+            trace = Trace()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(sequences, read=read, noise=below, dtype=dtype, trace=trace)
         if head.on_pooler:
             hidden = self.encoder.pool(hidden)
+        elif head.has_reader:
+            assert trace is not None
+            hidden = self._read_texts(trace, batch, noise)  # [N, 512]
         elif head.reads_apart:
             hidden = apart_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_pairs:
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
+        elif head.has_blocks:
+            hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
-        if noise is not None and probability:
+        if head.has_reader:
+            pass  # it has dropout of its own
+        elif head.has_blocks:
+            blocks = self.get_submodule(BLOCKS)
+            hidden = blocks(hidden, noise, probability)
+        elif noise is not None and probability:
             counts = batch.lengths if read is None else read.counts
             counts = (1,) * len(counts) if head.pooled else counts
             keep = noise.keep(probability, [count * hidden.shape[1] for count in counts], hidden.dtype)
@@ -379,3 +380,18 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def _read_texts(self, trace: Trace, batch: Batch, noise: Noise | None) -> Tensor:
+        """What the BiLSTM makes of the texts of each row, [N, 512]."""
+        dtype = self.output_layer.get_parameter("weight").dtype
+        picked = torch.stack(
+            [trace.hidden_states[number].to(dtype) for number in self._states_read], dim=1
+        )  # [T, n, D]
+        lengths, places, of_texts = batch.lengths, tuple(range(batch.num_rows)), noise
+        if self.head.is_pair:
+            apart = batch.texts_apart
+            lengths, places = apart.batch.lengths, apart.places
+            of_texts = None if noise is None else NoiseOfTexts(noise, places)
+        vectors = self.get_submodule(READER)(picked, lengths, places, of_texts, noise)
+        assert isinstance(vectors, Tensor)
+        return vectors

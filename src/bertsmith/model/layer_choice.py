@@ -5,7 +5,8 @@ Letters: T tokens, L layers, n chosen layers, D width of the encoder.
 Hidden state 0 is the embeddings, hidden state L that of the last layer; negative numbers count from the end. A choice
 can be made without torch.
 
-Source: Devlin et al. (2019), section 5.3 and table 7.
+Source: Devlin et al. (2019), section 5.3 and table 7; Peters et al. (2018), section 3.2, for the sum that includes the
+embeddings.
 """
 
 import dataclasses
@@ -19,14 +20,16 @@ from bertsmith.settings import require
 if TYPE_CHECKING:
     from torch import Tensor
 
-# In the order of the paper's table: the hidden states, and whether they are summed.
-_NAMED: dict[str, tuple[tuple[int, ...], bool]] = {
+# In the order of the paper's table: the hidden states, and whether they are summed; None for the embeddings and all
+# layers, none for all layers.
+_NAMED: dict[str, tuple[tuple[int, ...] | None, bool]] = {
     "embeddings": ((0,), False),
     "second-to-last": ((-2,), False),
     "last": ((-1,), False),
     "sum-last-4": ((-4, -3, -2, -1), True),
     "concat-last-4": ((-4, -3, -2, -1), False),
     "sum-all": ((), True),
+    "sum-with-embeddings": (None, True),
 }
 CHOICES = tuple(_NAMED)
 _NUMBERS = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", re.ASCII)
@@ -81,7 +84,8 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
     3072
     """
     if name in _NAMED:
-        numbers, is_sum = _NAMED[name]
+        named, is_sum = _NAMED[name]
+        numbers = tuple(range(num_layers + 1)) if named is None else named
         deepest = -min(numbers, default=0)
         require(
             deepest <= num_layers,

@@ -9,6 +9,7 @@ Source: Peters et al. (2018), "Deep contextualized word representations", sectio
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -17,6 +18,7 @@ class WeightedMix(nn.Module):
 
     Args:
         count: n, the number of hidden states.
+        normalized: each hidden state is first brought to mean 0 and variance 1.
 
     Attributes:
         scores: [n], initially 0.
@@ -25,8 +27,9 @@ class WeightedMix(nn.Module):
     Source: Peters et al. (2018), equation 1.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, normalized: bool = False) -> None:
         super().__init__()
+        self.normalized = normalized
         self.scores = nn.Parameter(torch.zeros(count))
         self.gamma = nn.Parameter(torch.ones(()))
 
@@ -34,10 +37,16 @@ class WeightedMix(nn.Module):
         """The weight of each hidden state, [n]; the weights sum to 1."""
         return self.scores.softmax(dim=0)
 
+    def penalty(self) -> Tensor:
+        """The sum of the squared scores, which pulls the weights towards each other: the term that lambda scales."""
+        return self.scores.square().sum()
+
     def forward(self, picked: Tensor) -> Tensor:
         """The vectors [T, D] from hidden states [T, n, D].
 
         Args:
             picked: from `LayerChoice.pick`.
         """
+        if self.normalized:
+            picked = F.layer_norm(picked, picked.shape[-1:])
         return self.gamma * torch.einsum("tnd,n->td", picked, self.shares())

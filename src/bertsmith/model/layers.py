@@ -44,6 +44,20 @@ class PreparedLinear(nn.Module, abc.ABC):
         """
 
 
+class ScaledLinear(nn.Linear):
+    """A linear layer with initial values of its own.
+
+    Attributes:
+        initial_deviations: standard deviation of the initial matrix, 1 / sqrt(inputs).
+        initial_bias: the initial bias, see `initialize`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
+        super().__init__(inputs, outputs)
+        self.initial_deviations = {"weight": 1 / math.sqrt(inputs)}
+        self.initial_bias = (initial_bias,)
+
+
 def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
     """The affine map of `layer`, computed in the dtype of `x`.
 
@@ -99,7 +113,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
     """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
 
     A norm is a layer norm of torch, or a parameter with "norm" in its name. A module with an attribute
-    `initial_deviation` has a standard deviation of its own.
+    `initial_deviations` gives the standard deviations of some of its parameters, by their names in it; one with an
+    `initial_bias` gives one number for each of as many equal parts of its biases.
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
@@ -114,7 +129,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             continue
         owner = module.get_submodule(name.rpartition(".")[0])
         if name.endswith("bias") or name.rpartition(".")[2].startswith("bias"):
-            parameter.zero_()
+            values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
+            parameter.copy_(values.repeat_interleave(parameter.numel() // len(values)))
         elif "norm" in name or isinstance(owner, nn.LayerNorm):
             parameter.fill_(1.0)
         else:
@@ -122,5 +138,5 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             drawn = source.standard_normal(parameter.numel(), dtype=np.float32)
             while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
                 drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
-            scale = float(getattr(owner, "initial_deviation", deviation))
+            scale = float(getattr(owner, "initial_deviations", {}).get(name.rpartition(".")[2], deviation))
             parameter.copy_(torch.from_numpy(drawn).mul_(scale).view_as(parameter))

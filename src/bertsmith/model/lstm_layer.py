@@ -63,7 +63,8 @@ class LstmLayer(nn.Module):
         projection_clip: the largest magnitude of a projected output.
 
     Attributes:
-        initial_deviation: standard deviation of the initial matrices, that of torch's uniform distribution.
+        initial_deviations: standard deviations of the initial matrices. That of the inputs keeps their scale, which a
+            stack of layers would lose otherwise; those between hidden states are torch's.
     """
 
     def __init__(
@@ -78,7 +79,12 @@ class LstmLayer(nn.Module):
         super().__init__()
         self.inputs, self.cells, self.projection = inputs, cells, projection
         self.cell_clip, self.projection_clip = cell_clip, projection_clip
-        self.initial_deviation = 1 / math.sqrt(3 * cells)
+        between = 1 / math.sqrt(3 * cells)
+        self.initial_deviations = {
+            "weight_ih_l0": 1 / math.sqrt(inputs),
+            "weight_hh_l0": between,
+            "weight_hr_l0": between,
+        }
         self.weight_ih_l0 = nn.Parameter(torch.zeros(4 * cells, inputs))
         self.weight_hh_l0 = nn.Parameter(torch.zeros(4 * cells, self.outputs))
         self.bias_ih_l0 = nn.Parameter(torch.zeros(4 * cells))

@@ -9,12 +9,21 @@ OWN_HEAD = "own_head"  # the part of a head that the user wrote
 # What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
 # the hidden state of that position, the mean of the last hidden states over all tokens, special ones included, or for
 # rows of two texts four vectors that compare the means of both, which the encoder reads together in one row ("pair",
-# `heads.pair_of_rows`) or each by itself ("apart", `heads.apart_of_rows`).
-PAIR, APART = "pair", "apart"
+# `row_vectors.pair_of_rows`) or each by itself ("apart", `row_vectors.apart_of_rows`), or that position, the maximum
+# and the mean over all tokens, with a hidden layer on top ("concat", `head_blocks.py`), or what a BiLSTM makes of all
+# hidden states, with attention between two texts or without ("bilstm-attention", "bilstm", `sentence_reader.py`).
+PAIR, APART, CONCAT = "pair", "apart", "concat"
 OF_TWO_TEXTS = (PAIR, APART)
-READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS)
+BILSTM, ATTENTION = "bilstm", "bilstm-attention"
+READERS = (BILSTM, ATTENTION)
+READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS, CONCAT, *READERS)
 VECTORS_OF_PAIR = 4
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
+VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
+BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
+HIDDEN_UNITS = 50
+READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
+READER_UNITS, READER_CELLS = 512, 1500
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD)
 
 
 def whole(ours: str) -> str:

@@ -1,6 +1,7 @@
 """A table of parameter names (ours, Hugging Face's and Google's), shapes, and which matrices are stored transposed.
 
-Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number).
+Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number), and those of an
+architecture of its own (`EncoderConfig.axes`).
 An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.model.our_names import OWN_HEAD, part_of, whole
+from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, READER, part_of, whole
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """One parameter under its three names; `{i}` is the number of a layer, from 0.
 
-    `shape` is our shape, in letters. `google` is empty if Google has no such model. `transposed` says that Google
-    stores the matrix as [in, out].
+    `shape` is our shape: a letter for each axis (`EncoderConfig.axes`, and K for labels), or a digit for its size.
+    `google` is empty if Google has no such model. `transposed` says that Google stores the matrix as [in, out].
     """
 
     ours: str
@@ -91,7 +92,7 @@ class ParameterNames:
         Args:
             stored: all names of the checkpoint, which identify the variant.
         """
-        if name.startswith(f"{OWN_HEAD}."):
+        if name.startswith((f"{OWN_HEAD}.", f"{BLOCKS}.", f"{READER}.")):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if full.removeprefix(self.prefix) in self.buffers:
@@ -168,7 +169,7 @@ class ParameterNames:
         return {row.huggingface: row.ours for row in self.rows()}
 
     def _spelled(self, ours: str) -> str:
-        if part_of(ours) == OWN_HEAD:
+        if part_of(ours) in (OWN_HEAD, BLOCKS, READER):
             return ours
         row, number = self.row_of(ours)
         return row.huggingface.replace("{i}", number)
@@ -178,6 +179,15 @@ class ParameterNames:
         if any(row.huggingface.startswith(self.prefix) for row in self.parts.get("pooler", ())):
             starts.add("pooler")
         return name.split(".", maxsplit=1)[0] in starts
+
+
+def block_shapes(width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the hidden layer of a head that reads vectors of this width, the same for all architectures."""
+    norms = {"norm": width, "hidden_norm": HIDDEN_UNITS}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{BLOCKS}.{name}.{kind}": (size,) for name, size in norms.items() for kind in ("weight", "bias")
+    }
+    return shapes | {f"{BLOCKS}.hidden.weight": (HIDDEN_UNITS, width), f"{BLOCKS}.hidden.bias": (HIDDEN_UNITS,)}
 
 
 def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Row, Row]:
@@ -214,14 +224,5 @@ def _split(name: str) -> tuple[str, str]:
 def _shape(
     row: Row, config: "EncoderConfig", labels: int = 0, more: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[int, ...]:
-    sizes = {
-        "V": config.vocab_size,
-        "P": config.max_position_embeddings,
-        "S": config.type_vocab_size,
-        "D": config.hidden_size,
-        "I": config.intermediate_size,
-        "K": labels,
-        "2": 2,
-        **more,
-    }
-    return tuple(sizes[axis] for axis in row.shape)
+    sizes = {**config.axes, "K": labels, **more}
+    return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in row.shape)

@@ -46,5 +46,28 @@ class TableHead(nn.Module):
         return F.linear(hidden, word_table.to(hidden.dtype), self.bias.to(hidden.dtype))
 
 
+class DirectionsHead(nn.Module):
+    """The head of two language models: one softmax over the vocabulary, which both directions share.
+
+    The forward half of a hidden state predicts the next piece, the backward half the previous one.
+    """
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__()
+        half = config.hidden_size // 2
+        self.weight = nn.Parameter(torch.zeros(config.vocab_size, half))
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.initial_deviations = {"weight": half**-0.5}
+
+    def forward(self, hidden: Tensor, word_table: Tensor | None = None, *, backward: bool = False) -> Tensor:
+        """Logits [M, V] of the next piece for hidden states [M, D], or of the previous one; there is no word table."""
+        half = hidden.chunk(2, dim=1)[int(backward)]
+        return F.linear(half, self.weight.to(half.dtype), self.bias.to(half.dtype))
+
+
 # What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
-PIECE_HEADS: Mapping[str, Callable[["EncoderConfig"], nn.Module]] = {"transform": MaskedLMHead, "table": TableHead}
+PIECE_HEADS: Mapping[str, Callable[["EncoderConfig"], nn.Module]] = {
+    "transform": MaskedLMHead,
+    "table": TableHead,
+    "directions": DirectionsHead,
+}

@@ -54,6 +54,9 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     """
     counts = corpus.token_counts().astype(np.float64) + 1
     model.mlm.get_parameter("bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    if model.config.two_directions:  # the vectors of its pieces are computed, and each direction reads the other way
+        tell("initialized from the corpus: piece frequencies")
+        return
     table = model.encoder.word_table
     width = table.shape[1]
     found = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))

@@ -1,8 +1,8 @@
 """Training of a recurrent language model on contiguous text: its state is carried from step to step.
 
-Letters: B lanes, T tokens of a micro-batch, M predicted positions, D width.
+Letters: B tracks, T tokens of a micro-batch, M predicted positions, D width.
 
-A step is a window of every lane. Each lane begins with the state in which the step before left it, without gradients
+A step is a window of every track. Each track begins with the state in which the step before left it, without gradients
 (truncated backpropagation through time). The state belongs to the run like parameters and moments do: a checkpoint
 holds it, and a resumed run ends with the same bytes as an uninterrupted one.
 
@@ -30,7 +30,7 @@ from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.stream import Documents
-from bertsmith.pretraining.token_lanes import TokenLanes, Windows
+from bertsmith.pretraining.token_tracks import TokenTracks, Windows
 from bertsmith.pretraining.workload import freeze_unused, negative_log_likelihood, unigram_loss
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
@@ -39,20 +39,20 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.workload import StepPlan, Workload
 
-_HELD_OUT_LANES = 8
+_HELD_OUT_TRACKS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LaneBatch:
-    """A window of some lanes with its targets.
+class TrackBatch:
+    """A window of some tracks with its targets.
 
     Attributes:
-        batch: the tokens, a row for each lane; `row_ids` are the numbers of the lanes.
+        batch: the tokens, a row for each track; `row_ids` are the numbers of the tracks.
         predicted: int64 [M], the positions that are predicted.
         targets: int64 [M], the gold pieces there.
         step: the step, counted from 0.
         step_predictions: predictions in the whole step.
-        step_lanes: B.
+        step_tracks: B.
     """
 
     batch: Batch
@@ -60,14 +60,14 @@ class LaneBatch:
     targets: Tensor
     step: int
     step_predictions: int
-    step_lanes: int
+    step_tracks: int
 
 
 class LanguageModelling(Workload):
     """The workload that trains a recurrent language model; its arguments are those of `Pretraining`.
 
     Args:
-        run: lanes (rows per step), penalties, the rates of the layers.
+        run: tracks (rows per step), penalties, the rates of the layers.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
     """
 
@@ -88,9 +88,9 @@ class LanguageModelling(Workload):
         for name in ("tokens_per_step", "long_length"):
             require(
                 getattr(run, name) is None,
-                expected=f"no {name} for lanes of contiguous text",
+                expected=f"no {name} for tracks of contiguous text",
                 found=getattr(run, name),
-                fix="leave it out; --rows-per-step is the number of lanes, --max-length that of tokens in a window",
+                fix="leave it out; --rows-per-step is the number of tracks, --max-length that of tokens in a window",
             )
         self.model = model.to(runtime.torch_device)
         self.data, self.run, self.runtime = data, run, runtime
@@ -100,16 +100,16 @@ class LanguageModelling(Workload):
         freeze_unused(self.model, self.objective)
         self.windows = Windows(base=data.max_length, seed=data.seed)
         backward = self.objective.is_backward
-        self.text = TokenLanes(
-            documents, vocabulary, lanes=run.rows_per_step, shortest=data.max_length, backward=backward
+        self.text = TokenTracks(
+            documents, vocabulary, tracks=run.rows_per_step, shortest=data.max_length, backward=backward
         )
         self.unigram_entropy = None if unigram is None else entropy(unigram)
-        self._held_out: TokenLanes | None = None
+        self._held_out: TokenTracks | None = None
         self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
             tokens = int(np.asarray(held_out.document_lengths).sum())
-            lanes = max(1, min(_HELD_OUT_LANES, tokens // data.max_length))
-            self._held_out = TokenLanes(held_out, vocabulary, lanes=lanes, shortest=1, backward=backward)
+            tracks = max(1, min(_HELD_OUT_TRACKS, tokens // data.max_length))
+            self._held_out = TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
             self._held_out_unigram = None if unigram is None else unigram_loss(unigram, held_out)
         # The state before a step, by step: only that of the last one and of the one after it.
         self._states: dict[int, dict[str, Tensor]] = {}
@@ -129,18 +129,18 @@ class LanguageModelling(Workload):
         return self.windows.length(step) / self.windows.base
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
-        """The state of all lanes before a step, [B, width] each; none before the first."""
+        """The state of all tracks before a step, [B, width] each; none before the first."""
         return self._states.get(step, {})
 
     def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Continues from the state before a step.
 
         Raises:
-            CheckpointError: it is missing, or that of another number of lanes.
+            CheckpointError: it is missing, or that of another number of tracks.
         """
         if step and {tensor.shape[0] for tensor in tensors.values()} != {self.run.rows_per_step}:
             raise CheckpointError(
-                expected=f"the state of {self.run.rows_per_step} lanes in the checkpoint of step {step}",
+                expected=f"the state of {self.run.rows_per_step} tracks in the checkpoint of step {step}",
                 found="that of another run" if tensors else "none",
                 fix="use the checkpoint of this run, or start a new one",
             )
@@ -149,17 +149,17 @@ class LanguageModelling(Workload):
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The windows of a step; a pure function of the step."""
-        assert world == 1, "the state of a lane belongs to one process"
+        assert world == 1, "the state of a track belongs to one process"
         length = self.windows.length(step)
         batches = self._micro_batches(self.text, step, self.windows.start(step), length, self.lanes)
-        lanes = self.run.rows_per_step
-        return StepPlan(micro_batches=batches, tokens=lanes * length, sequences=lanes)
+        tracks = self.run.rows_per_step
+        return StepPlan(micro_batches=batches, tokens=tracks * length, sequences=tracks)
 
-    def loss(self, model: nn.Module, micro_batch: LaneBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, model: nn.Module, micro_batch: TrackBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, with the penalties, and sums for the log."""
-        step, lanes = micro_batch.step, micro_batch.batch.row_ids
-        noise = noise_for(self.data.seed, step, lanes, self.runtime.torch_device)
-        memory, trace = self._memory(step, lanes), Trace()
+        step, tracks = micro_batch.step, micro_batch.batch.row_ids
+        noise = noise_for(self.data.seed, step, tracks, self.runtime.torch_device)
+        memory, trace = self._memory(step, tracks), Trace()
         output: PreTrainingOutput = model(
             micro_batch.batch,
             masked=micro_batch.predicted,
@@ -168,17 +168,17 @@ class LanguageModelling(Workload):
             trace=trace,
             memory=memory,
         )
-        self._keep(step + 1, lanes, memory, micro_batch.step_lanes)
+        self._keep(step + 1, tracks, memory, micro_batch.step_tracks)
         sums: dict[str, Tensor] = {}
         loss = self._nll(output, micro_batch, sums)
-        length, all_lanes = micro_batch.batch.lengths[0], micro_batch.step_lanes
+        length, all_tracks = micro_batch.batch.lengths[0], micro_batch.step_tracks
         width = self.model.encoder.width
         if self.run.activation_penalty:
-            share = self.run.activation_penalty / (all_lanes * length * width)
+            share = self.run.activation_penalty / (all_tracks * length * width)
             loss = loss + output.hidden.float().square().sum() * share
         if self.run.change_penalty:
-            states = trace.hidden_states[-1].float().view(len(lanes), length, width)
-            share = self.run.change_penalty / (all_lanes * (length - 1) * width)
+            states = trace.hidden_states[-1].float().view(len(tracks), length, width)
+            share = self.run.change_penalty / (all_tracks * (length - 1) * width)
             loss = loss + states.diff(dim=1).square().sum() * share
         return loss, sums
 
@@ -200,12 +200,12 @@ class LanguageModelling(Workload):
         if text is None:
             return {}
         sums: dict[str, float] = {}
-        lanes, memory = text.num_lanes, Memory()
+        tracks, memory = text.num_tracks, Memory()
         most = self.run.evaluation_rows * self.data.max_length
-        per_lane = max(1, min(text.num_tokens, most) // lanes)
-        with Progress("evaluating", total=per_lane, unit="tokens") as progress:
-            for start in range(0, per_lane, self.data.max_length):
-                length = min(self.data.max_length, per_lane - start)
+        per_track = max(1, min(text.num_tokens, most) // tracks)
+        with Progress("evaluating", total=per_track, unit="tokens") as progress:
+            for start in range(0, per_track, self.data.max_length):
+                length = min(self.data.max_length, per_track - start)
                 (batch,) = self._micro_batches(text, 0, start, length, 1, together=True)
                 output = model(batch.batch, masked=batch.predicted, dtype=self.runtime.dtype, memory=memory)
                 found: dict[str, Tensor] = {}
@@ -219,54 +219,54 @@ class LanguageModelling(Workload):
             figures["unigram_entropy"] = self._held_out_unigram
         return figures
 
-    def _nll(self, output: PreTrainingOutput, batch: LaneBatch, sums: dict[str, Tensor]) -> Tensor:
+    def _nll(self, output: PreTrainingOutput, batch: TrackBatch, sums: dict[str, Tensor]) -> Tensor:
         (term,) = self.objective.terms
         assert output.mlm_logits is not None
         total = negative_log_likelihood(output.mlm_logits, batch.targets, term.name, sums)
         return total / max(1, batch.step_predictions)
 
-    def _memory(self, step: int, lanes: tuple[int, ...]) -> Memory:
-        """The state of some lanes before a step; an empty one at the start, and in trial steps of another place."""
+    def _memory(self, step: int, tracks: tuple[int, ...]) -> Memory:
+        """The state of some tracks before a step; an empty one at the start, and in trial steps of another place."""
         state = self._states.get(step)
         if not state:
             return Memory()
-        return Memory(state, (self.windows.start(step),) * self.run.rows_per_step).of_rows(lanes)
+        return Memory(state, (self.windows.start(step),) * self.run.rows_per_step).of_rows(tracks)
 
-    def _keep(self, step: int, lanes: tuple[int, ...], memory: Memory, all_lanes: int) -> None:
-        """Keeps the state of some lanes before the next step; a lane whose state is not finite begins again."""
-        rows = torch.tensor(lanes, device=self.runtime.torch_device)
+    def _keep(self, step: int, tracks: tuple[int, ...], memory: Memory, all_tracks: int) -> None:
+        """Keeps the state of some tracks before the next step; a track whose state is not finite begins again."""
+        rows = torch.tensor(tracks, device=self.runtime.torch_device)
         with self._changing:
             self._states = {number: state for number, state in self._states.items() if number in (step - 1, step)}
             state = self._states.setdefault(step, {})
             for name, tensor in memory.tensors.items():
                 if name not in state:
-                    state[name] = tensor.new_zeros(all_lanes, tensor.shape[1])
+                    state[name] = tensor.new_zeros(all_tracks, tensor.shape[1])
                 finite = tensor.isfinite().all(dim=1, keepdim=True)
                 state[name][rows] = torch.where(finite, tensor, 0.0)
 
     def _micro_batches(
-        self, text: TokenLanes, step: int, start: int, length: int, parts: int, *, together: bool = False
-    ) -> list[LaneBatch]:
-        """The windows of all lanes, split by tokens, or all `together`."""
+        self, text: TokenTracks, step: int, start: int, length: int, parts: int, *, together: bool = False
+    ) -> list[TrackBatch]:
+        """The windows of all tracks, split by tokens, or all `together`."""
         tokens, targets = text.window(start, length)
         is_open = text.is_open(targets)
-        lanes, count = len(tokens), int(is_open.sum())
-        lengths = np.full(lanes, length, dtype=np.int64)
-        every = np.arange(lanes)
+        tracks, count = len(tokens), int(is_open.sum())
+        lengths = np.full(tracks, length, dtype=np.int64)
+        every = np.arange(tracks)
         cuts = [every]
         if not together:
-            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(lanes * length, parts))
+            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(tracks * length, parts))
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
             batches.append(
-                LaneBatch(
+                TrackBatch(
                     batch=Batch.from_flat(flat, np.zeros_like(flat), lengths[part], part, self.runtime.device),
                     predicted=self._tensor(predicted),
                     targets=self._tensor(targets[part].ravel()[predicted]),
                     step=step,
                     step_predictions=count,
-                    step_lanes=lanes,
+                    step_tracks=tracks,
                 )
             )
         return batches

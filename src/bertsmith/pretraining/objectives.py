@@ -6,6 +6,7 @@ a new entry, with its own walk (`spans.py`) or targets (`targets.py`, `masking.p
 Torch is not loaded here: settings and data statistics need the objectives, but no model.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,7 +16,7 @@ import numpy as np
 
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single
-from bertsmith.pretraining.targets import FindTargets, next_pieces, no_pieces, previous_pieces
+from bertsmith.pretraining.targets import FindTargets, both_neighbors, next_pieces, no_pieces, previous_pieces
 from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ PIECES = LossTerm(
     step_count=lambda batch: batch.step_predictions + MASK_COUNT_EPSILON,
     has_perplexity=True,
 )
+NEXT = dataclasses.replace(PIECES, name="forward")
+PREVIOUS = LossTerm(
+    name="backward",
+    parts=("mlm",),
+    logits=attrgetter("backward_logits"),
+    targets=attrgetter("backward_targets"),
+    step_count=PIECES.step_count,  # a row has as many previous pieces as next ones
+    has_perplexity=True,
+)
 PAIRS = LossTerm(
     name="nsp",
     parts=("pooler", "nsp"),
@@ -85,7 +95,7 @@ class Objective:
         masks: whether that function masks words, so that the masking settings apply.
         is_causal: whether each token attends only to itself and those to its left.
         is_backward: whether the model reads from right to left, and predicts the piece before.
-        carries_state: whether the corpus is read as lanes of contiguous text, with the state of a recurrent model
+        carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
             carried from step to step; otherwise it is read in rows that do not know of each other.
         terms: the terms that the loss sums.
     """
@@ -112,6 +122,11 @@ class Objective:
         return self.positive_pairs is not None
 
     @property
+    def two_directions(self) -> bool:
+        """Whether it trains two language models side by side, one from left to right and one from right to left."""
+        return PREVIOUS in self.terms
+
+    @property
     def scores_pairs(self) -> bool:
         """Whether the pair label is predicted, from [CLS]."""
         return PAIRS in self.terms
@@ -119,7 +134,7 @@ class Objective:
     @property
     def trained_parts(self) -> tuple[str, ...]:
         """The model parts besides the encoder that the objective trains."""
-        return tuple(part for term in self.terms for part in term.parts)
+        return tuple(dict.fromkeys(part for term in self.terms for part in term.parts))
 
     def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Loss (nats) and accuracy of each term, and the total loss, from the sums of a step or an evaluation.
@@ -160,6 +175,10 @@ def _masked(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> Find
 
 def _next(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
     return next_pieces
+
+
+def _both(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return both_neighbors
 
 
 def _previous(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
@@ -219,8 +238,15 @@ OBJECTIVES: dict[str, Objective] = {
             terms=(PIECES,),
         ),
         Objective(
+            name="forward+backward",
+            help="one segment, every position predicts the next piece and, from right to left, the previous one",
+            walk=walk_single,
+            find_targets=_both,
+            terms=(NEXT, PREVIOUS),
+        ),
+        Objective(
             name="language-model",
-            help="for recurrent models: contiguous text in lanes, with the state carried from step to step, every "
+            help="for recurrent models: contiguous text in parallel tracks, the state carried from step to step, every "
             "position predicts the next piece",
             walk=walk_single,
             find_targets=_next,

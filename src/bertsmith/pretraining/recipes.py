@@ -39,6 +39,10 @@ _NEW_MODEL: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
+# What differs for an architecture, by `model_type`.
+_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
+    "elmo": {"objective": "forward+backward"},
+}
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
     "objective": "mlm",
@@ -52,14 +56,14 @@ _CONTINUED: Mapping[str, Any] = {
 }
 
 
-WINDOW, MOST_LANES = 70, 32  # tokens and lanes of a step of a recurrent model
+WINDOW, MOST_TRACKS = 70, 32  # tokens and tracks of a step of a recurrent model
 
-# What differs for a recurrent language model; the rate is for a width of 128.
+# What differs for a new recurrent language model, besides its learning rate.
 _RECURRENT: Mapping[str, Any] = {
     "objective": "language-model",
     "optimizer": "adam",
     "max_length": WINDOW,
-    "rows_per_step": MOST_LANES,
+    "rows_per_step": MOST_TRACKS,
     "activation_penalty": 0.0,
     "change_penalty": 0.0,
 }
@@ -147,7 +151,9 @@ def objective_for(config: EncoderConfig) -> str:
     """The objective that a model is continued with, if none is given."""
     if config.is_recurrent:
         return "backward-language-model" if config.reads_backward else "language-model"
-    return "left-to-right" if config.is_causal else "mlm"
+    if config.two_directions:
+        return "forward+backward"
+    return "left-to-right" if config.is_causal or config.always_causal else "mlm"
 
 
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,6 +163,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     new = require_architecture(settings.get("architecture") or "bert").config
     if config is not None:
         new = type(read_config(read_json(Path(str(config)))))
+    values |= _OF_ARCHITECTURE.get(new.model_type, {})
     if new.always_causal:
         values["objective"] = "left-to-right"
     if isinstance(size, str) and size in new.sizes:
@@ -171,7 +178,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     if new.is_recurrent:
         values |= _RECURRENT
     if new.is_recurrent and settings.get("optimizer", "adam") == "adam":
-        values["learning_rate"] = 4e-3
+        values["learning_rate"] = round(1e-2 * 128 / width, 6)
     elif settings.get("optimizer", values["optimizer"]) != "muon":
         values["learning_rate"] = round(3e-3 * 128 / width, 6)  # Adam alone: the wider, the lower
     elif width >= _WIDE:

@@ -28,6 +28,7 @@ from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import counted, duration, tell, warn
@@ -152,7 +153,7 @@ def _workload(
     runtime: Runtime,
     settings: PretrainingRunSettings,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or lanes of contiguous text."""
+    """The work of a run: rows, or tracks of contiguous text."""
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
@@ -275,7 +276,7 @@ def _first_model(
         of_architecture |= config.dropout_changes(settings.dropout)
     config = dataclasses.replace(config, **of_architecture)
     _check_fit(config, settings, data, corpus)
-    return untrained(config, seed), {}, (), None
+    return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 
 
 def new_model(
@@ -318,12 +319,21 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
-    architecture = require_architecture(settings.architecture or "bert").config
-    if settings.heads is not None and architecture.has_attention:
-        shape["num_attention_heads"] = settings.heads
-    if settings.positions is not None:
-        shape["position_embedding_type"] = settings.positions
-    return architecture.named(settings.size, **shape, **changes)
+    new = require_architecture(settings.architecture or "bert").config
+    own = {
+        "heads": ("num_attention_heads", settings.heads),
+        "positions": ("position_embedding_type", settings.positions),
+    }
+    for option, (field, value) in own.items():
+        if value is not None:
+            require(
+                field not in new.omitted,
+                expected=f"an architecture with a choice of {option}",
+                found=new.display_name,
+                fix=f"leave --{option} out",
+            )
+            shape[field] = value
+    return new.named(settings.size, **shape, **changes)
 
 
 def _check_fit(
@@ -334,7 +344,7 @@ def _check_fit(
         config.has_next_sentence or not data.pairs,
         expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
         found=data.objective,
-        fix="use --objective mlm",
+        fix=f"use --objective {objective_for(config)}",
     )
     require(
         not config.is_causal or "is_causal" not in config.omitted,
@@ -346,20 +356,26 @@ def _check_fit(
         config.is_causal or not config.always_causal,
         expected=f"an objective that reads from left to right for {config.display_name}",
         found=data.objective,
-        fix=f"use --objective {'language-model' if config.is_recurrent else 'left-to-right'}",
+        fix=f"use --objective {objective_for(config)}",
     )
     objective = OBJECTIVES[data.objective]
     require(
         config.is_recurrent or not objective.carries_state,
         expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
         found=data.objective,
-        fix=f"use --objective {'left-to-right' if config.is_causal else 'mlm'}",
+        fix=f"use --objective {objective_for(config)}",
     )
     require(
         config.reads_backward == objective.is_backward,
         expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
         found=data.objective,
-        fix=f"use --objective {'backward-language-model' if config.reads_backward else 'language-model'}",
+        fix=f"use --objective {objective_for(config)}",
+    )
+    require(
+        config.two_directions == OBJECTIVES[data.objective].two_directions,
+        expected=f"an objective for the architecture {config.display_name}",
+        found=data.objective,
+        fix=f"use --objective {objective_for(config)}",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

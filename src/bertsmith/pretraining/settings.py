@@ -28,7 +28,7 @@ class PretrainingDataSettings:
     )
     max_length: int = help_field(
         128,
-        "maximum tokens per row, special tokens included, or usual length of a window of lanes; auto: 70 for these",
+        "maximum tokens per row, special tokens included, or usual length of a window of tracks; auto: 70 for these",
         most=10**6,
     )
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
@@ -163,7 +163,7 @@ class PretrainingRunSettings:
     )
     rows_per_step: int = help_field(
         256,
-        "rows per optimizer step, or lanes of text; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium",
+        "rows per optimizer step, or tracks of text; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium",
         most=10**6,
     )
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)

@@ -14,6 +14,8 @@ from bertsmith.randomness import Words
 Ints = npt.NDArray[np.int64]
 TokenIds = npt.NDArray[np.int32]
 
+NOTHING = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
@@ -24,12 +26,15 @@ class Targets:
         positions: int64 [M], the predicted positions in the flat batch, ascending.
         target_ids: int32 [M], the gold pieces at those positions.
         per_row: int64 [N], the number of predictions in each row.
+        previous_ids: int32 [M], the piece before each of these positions, for a model of two directions; None for all
+            others. Here and in `target_ids`, `NOTHING` is where there is no such piece.
     """
 
     token_ids: TokenIds
     positions: Ints
     target_ids: TokenIds
     per_row: Ints
+    previous_ids: TokenIds | None = None
 
 
 # Computes targets from the tokens [T], lengths [N] and keys [N] of rows.
@@ -45,6 +50,26 @@ def next_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     last = np.cumsum(lengths) - 1
     positions = np.delete(np.arange(len(token_ids)), last)
     return Targets(token_ids=token_ids, positions=positions, target_ids=token_ids[positions + 1], per_row=lengths - 1)
+
+
+def both_neighbors(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
+    """The targets of a model of two directions: every position predicts the next piece and the previous one.
+
+    >>> found = both_neighbors(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64))
+    >>> found.target_ids.tolist(), found.previous_ids.tolist()
+    ([7, 3, -1, 3, -1], [-1, 2, 7, -1, 2])
+    """
+    ends = np.cumsum(lengths)
+    following, previous = np.roll(token_ids, -1), np.roll(token_ids, 1)
+    following[ends - 1] = NOTHING
+    previous[ends - lengths] = NOTHING
+    return Targets(
+        token_ids=token_ids,
+        positions=np.arange(len(token_ids)),
+        target_ids=following,
+        per_row=lengths,
+        previous_ids=previous,
+    )
 
 
 def previous_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:

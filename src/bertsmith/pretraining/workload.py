@@ -28,7 +28,7 @@ from bertsmith.model.our_names import part_of
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
-from bertsmith.pretraining.targets import FindTargets
+from bertsmith.pretraining.targets import NOTHING, FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
@@ -60,8 +60,11 @@ class PretrainingBatch:
         targets: int64 [M], the gold pieces at those positions.
         first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
         labels: int64 [N], the pair labels.
+        backward: int64 [M'], indices into the last hidden states whose backward half predicts the previous piece; None
+            unless the objective has two directions.
+        backward_targets: int64 [M'], the previous pieces.
         step: the step, counted from 0.
-        step_predictions: predictions in the whole step.
+        step_predictions: predictions in the whole step, of one direction.
         step_rows: rows in the whole step.
     """
 
@@ -74,6 +77,8 @@ class PretrainingBatch:
     step: int
     step_predictions: int
     step_rows: int
+    backward: Tensor | None = None
+    backward_targets: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,6 +236,7 @@ class Pretraining(Workload):
             read=batch.read,
             masked=batch.predicted,
             first=batch.first,
+            backward=batch.backward,
             noise=noise,
             dtype=self.runtime.dtype,
         )
@@ -286,19 +292,29 @@ class Pretraining(Workload):
                 device=self.runtime.device,
             )
             assert gathered.read is not None
-            predicted = is_predicted[gathered.chosen]
-            target_ids = found.target_ids[rows_index(found.per_row, part)]
+            predicted = np.flatnonzero(is_predicted[gathered.chosen])
+            chosen = rows_index(found.per_row, part)
+            target_ids = found.target_ids[chosen]
+            has_next = target_ids != NOTHING
+            backward = backward_targets = None
+            if found.previous_ids is not None:
+                previous_ids = found.previous_ids[chosen]
+                has_previous = previous_ids != NOTHING
+                backward = self._tensor(predicted[has_previous])
+                backward_targets = self._tensor(previous_ids[has_previous])
             batches.append(
                 PretrainingBatch(
                     batch=gathered.batch,
                     read=gathered.read,
-                    predicted=self._tensor(np.flatnonzero(predicted)) if num_predicted else None,
-                    targets=self._tensor(target_ids) if num_predicted else None,
-                    first=self._tensor(np.flatnonzero(~predicted)) if pairs else None,
+                    predicted=self._tensor(predicted[has_next]) if num_predicted else None,
+                    targets=self._tensor(target_ids[has_next]) if num_predicted else None,
+                    first=self._tensor(np.flatnonzero(~is_predicted[gathered.chosen])) if pairs else None,
                     labels=self._tensor(rows.labels[part]) if pairs else None,
                     step=step,
-                    step_predictions=num_predicted,
+                    step_predictions=int((found.target_ids != NOTHING).sum()),
                     step_rows=len(rows.lengths),
+                    backward=backward,
+                    backward_targets=backward_targets,
                 )
             )
         return batches

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import ChoiceExample, Example
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
-from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import Prediction, Task
@@ -77,7 +76,15 @@ class ChoiceTask(Task):
         """A linear layer with one output on the vector of a row: the score of an ending."""
         from bertsmith.model.heads import Head
 
-        return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
+        spec = self.spec
+        return Head(
+            part="classifier",
+            outputs=1,
+            pooled=True,
+            reads=spec.reads,
+            is_pair=spec.has_two_texts,
+            cells=spec.bilstm_cells,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.
@@ -96,7 +103,7 @@ class ChoiceTask(Task):
                     found=str(count),
                     fix="add endings or remove the row",
                 )
-            if self.spec.reads in OF_TWO_TEXTS and not example.context.strip():
+            if self.spec.needs_segments and not example.context.strip():
                 raise InputError(
                     expected=f"a context in {example.place}, for a head that reads {self.spec.reads!r}",
                     found="endings alone",
@@ -119,7 +126,7 @@ class ChoiceTask(Task):
         """
         settings = self.spec.settings
         _require_whole_texts(settings)
-        require_segments(self.spec.reads, tokenizer)
+        require_segments(self.spec, tokenizer)
         choices = _choices(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
         example_of_row = np.repeat(np.arange(len(choices)), counts)

@@ -89,7 +89,15 @@ class ClassificationTask(Task):
         """A linear layer with one output per label on the vector of a row."""
         from bertsmith.model.heads import Head
 
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, reads=self.spec.reads)
+        spec = self.spec
+        return Head(
+            part="classifier",
+            outputs=len(self.spec.labels),
+            pooled=True,
+            reads=spec.reads,
+            is_pair=spec.has_two_texts,
+            cells=spec.bilstm_cells,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""
@@ -113,7 +121,7 @@ class ClassificationTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        require_segments(self.spec.reads, tokenizer)
+        require_segments(self.spec, tokenizer)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         return EncodedExamples(
             rows=rows,
@@ -158,9 +166,22 @@ class ClassificationTask(Task):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[LabelPrediction]:
         """One `LabelPrediction` per example; see `Task.decode`."""
-        labels = self.spec.labels
         chances = self.probabilities(pooled_logits(logits, features, self.spec.settings.pooling))
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
+        return self._decided(chances, list(cut))
+
+    def averaged(self, found: Sequence[Sequence[LabelPrediction]]) -> list[LabelPrediction]:
+        """The predictions for the mean of the probabilities of several models with these labels, in their order.
+
+        Args:
+            found: the predictions of each model for the same examples.
+        """
+        chances = np.mean([[one.probabilities for one in of_model] for of_model in found], axis=0)
+        return self._decided(chances, [max(one.cut_tokens for one in same) for same in zip(*found, strict=True)])
+
+    def _decided(self, chances: npt.NDArray[np.float64], cut: Sequence[int]) -> list[LabelPrediction]:
+        """The predictions for probabilities [E, K], with the truncated tokens of each example."""
+        labels = self.spec.labels
         threshold = DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
         decides = self.spec.threshold is not None and _has_two_sides(self.spec)
         predictions = []

@@ -60,7 +60,15 @@ class RegressionTask(Task):
         """A linear layer with one output on the vector of a row."""
         from bertsmith.model.heads import Head
 
-        return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
+        spec = self.spec
+        return Head(
+            part="classifier",
+            outputs=1,
+            pooled=True,
+            reads=spec.reads,
+            is_pair=spec.has_two_texts,
+            cells=spec.bilstm_cells,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts are present and gold values are numbers; see `Task.check`."""
@@ -78,7 +86,7 @@ class RegressionTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        require_segments(self.spec.reads, tokenizer)
+        require_segments(self.spec, tokenizer)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
         return EncodedExamples(

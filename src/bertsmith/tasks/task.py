@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.our_names import OF_TWO_TEXTS, READS
+from bertsmith.model.our_names import ATTENTION, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -56,6 +56,7 @@ class TaskSpec:
             is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`; ignored by others.
+        bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
         settings: truncation and decoding.
 
     Raises:
@@ -74,16 +75,21 @@ class TaskSpec:
     threshold: float | None = None
     temperature: float = 1.0
     reads: str = "pooler"
+    bilstm_cells: int = READER_CELLS
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
         if self.reads not in READS:
             raise ConfigError(
-                expected="a task whose head reads pooler, cls, mean, pair or apart",
+                expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
             )
-        if self.reads in OF_TWO_TEXTS and self.kind in ("classification", "regression") and self.pair is not True:
+        if (
+            self.reads in (*OF_TWO_TEXTS, ATTENTION)
+            and self.kind in ("classification", "regression")
+            and self.pair is not True
+        ):
             raise ConfigError(
                 expected=f"examples of two texts each, for a head that reads {self.reads!r}",
                 found=f"{self.title} of single texts",
@@ -97,7 +103,20 @@ class TaskSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return to_dict(self)
+        values = to_dict(self)
+        if self.reads not in READERS:
+            del values["bilstm_cells"]
+        return values
+
+    @property
+    def has_two_texts(self) -> bool:
+        """Whether every row has two texts: pairs, or a context and an ending."""
+        return self.kind == "choice" or self.pair is True
+
+    @property
+    def needs_segments(self) -> bool:
+        """Whether the head has to tell the two texts of a row apart."""
+        return self.reads in OF_TWO_TEXTS or (self.reads in READERS and self.has_two_texts)
 
     def record(self) -> dict[str, Any]:
         """Plain values by which an interrupted run is recognized.

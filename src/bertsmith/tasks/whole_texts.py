@@ -11,7 +11,6 @@ import numpy as np
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import counted
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.encoded import Encoded
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
+    from bertsmith.tasks.task import TaskSpec
 
 
 def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
@@ -51,15 +51,15 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
             )
 
 
-def require_segments(reads: str, tokenizer: Tokenizer) -> None:
+def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
     """Checks that a head that reads pairs can tell the two texts of a row apart.
 
     Raises:
         ConfigError: the rows of this tokenizer have both texts in one segment.
     """
-    if reads in OF_TWO_TEXTS and tokenizer.template.second_segment == 0:
+    if spec.needs_segments and tokenizer.template.second_segment == 0:
         raise ConfigError(
-            expected=f"a model whose rows have a segment for each text, for a head that reads {reads!r}",
+            expected=f"a model whose rows have a segment for each text, for a head that reads {spec.reads!r}",
             found="one with both texts in segment 0, as in RoBERTa",
             fix="use --reads mean, or another model",
         )

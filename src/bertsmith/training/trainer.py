@@ -51,6 +51,8 @@ class Trainer:
             matrix_rate=(settings.muon_rate or MUON_RATE) / settings.learning_rate,
         )
         self._trained = [(name, one) for name, one in workload.model.named_parameters() if one.requires_grad]
+        # Several processes exchange the gradients of all parameters; one need not compute those of waiting ones.
+        self._can_skip = rank.count == 1
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
@@ -83,18 +85,18 @@ class Trainer:
         torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
         self.optimizer.clear_gradients()
         waiting = [one for name, one in self._trained if not self.workload.trains(name, step)]
-        # Several processes exchange the gradients of all parameters; in one, the unneeded ones are not computed.
-        for _, one in self._trained if self.rank.count == 1 else ():
-            one.requires_grad_(True)
-        for one in waiting if self.rank.count == 1 else ():
-            one.requires_grad_(False)
         totals: dict[str, Tensor] = {}
-        for loss, sums in self._losses(plan):
-            for name, value in (("", loss), *sums.items()):
-                value = value.to(self.device, torch.float64)
-                totals[name] = totals[name] + value if name in totals else value
-        for one in waiting:
-            one.grad = None
+        try:
+            for one in waiting:
+                one.requires_grad_(not self._can_skip)
+            for loss, sums in self._losses(plan):
+                for name, value in (("", loss), *sums.items()):
+                    value = value.to(self.device, torch.float64)
+                    totals[name] = totals[name] + value if name in totals else value
+        finally:
+            for one in waiting:
+                one.requires_grad_(True)
+                one.grad = None
         names = sorted(totals)
         flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
         values = distributed.sum_over_ranks(torch.stack([flag, *(totals[name] for name in names)]), self.rank)

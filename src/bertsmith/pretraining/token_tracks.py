@@ -1,9 +1,9 @@
-"""A corpus as parallel lanes of contiguous text, in the order of its documents, cut into the windows of steps.
+"""A corpus as parallel tracks of contiguous text, in the order of its documents, cut into the windows of steps.
 
-All documents, each as `[CLS] text [SEP]`, are one stream of tokens that starts again at its end. B lanes read it from
-B places at equal distances, so after as many tokens per lane as lie between two of them, each token was read once. Step
-after step, each lane reads on where it stopped; windows vary in length, so that they begin at other tokens in every
-pass. Read backward, the stream begins at the end of the last document.
+All documents, each as `[CLS] text [SEP]`, are one stream of tokens that starts again at its end. B tracks read it
+from B places at equal distances, so after as many tokens per track as lie between two of them, each token was read
+once. Step after step, each track reads on where it stopped; windows vary in length, so that they begin at other tokens
+in every pass. Read backward, the stream begins at the end of the last document.
 
 Everything is a function of (seed, step).
 
@@ -40,11 +40,11 @@ class Windows:
         self._before: list[int] = [0]  # tokens before each block of windows
 
     def length(self, step: int) -> int:
-        """The tokens that each lane reads in a step."""
+        """The tokens that each track reads in a step."""
         return int(self._block(step // _AT_ONCE)[step % _AT_ONCE])
 
     def start(self, step: int) -> int:
-        """The tokens that each lane read before a step."""
+        """The tokens that each track read before a step."""
         block, place = divmod(step, _AT_ONCE)
         lengths = self._block(block)
         return self._before[block] + int(lengths[:place].sum())
@@ -59,22 +59,22 @@ class Windows:
         return self._drawn[block]
 
 
-class TokenLanes:
-    """B lanes over the tokens of documents.
+class TokenTracks:
+    """B tracks over the tokens of documents.
 
     Args:
         documents: the corpus.
         vocabulary: its vocabulary.
-        lanes: B.
-        shortest: tokens that a lane should have at least before the next one begins.
+        tracks: B.
+        shortest: tokens that a track should have at least before the next one begins.
         backward: read from right to left.
 
     Raises:
-        CorpusError: the corpus has too few tokens for that number of lanes.
+        CorpusError: the corpus has too few tokens for that number of tracks.
     """
 
     def __init__(
-        self, documents: Documents, vocabulary: Vocabulary, *, lanes: int, shortest: int, backward: bool = False
+        self, documents: Documents, vocabulary: Vocabulary, *, tracks: int, shortest: int, backward: bool = False
     ) -> None:
         self.documents, self.backward = documents, backward
         self._cls, self._sep = vocabulary.cls_id, vocabulary.sep_id
@@ -82,26 +82,26 @@ class TokenLanes:
         self._documents = np.flatnonzero(lengths)
         self._ends = np.cumsum(lengths[self._documents] + 2)
         self.num_tokens = int(self._ends[-1]) if len(self._ends) else 0
-        if self.num_tokens < lanes * shortest:
+        if self.num_tokens < tracks * shortest:
             raise CorpusError(
-                expected=f"at least {lanes * shortest:,} tokens, {shortest} for each of {lanes} lanes",
+                expected=f"at least {tracks * shortest:,} tokens, {shortest} for each of {tracks} tracks",
                 found=f"{self.num_tokens:,} in {counted(documents.num_documents, 'document')}",
-                fix="use fewer lanes (--rows-per-step), shorter windows (--max-length) or more text",
+                fix="use fewer tracks (--rows-per-step), shorter windows (--max-length) or more text",
             )
-        self._starts = np.arange(lanes) * (self.num_tokens // lanes)
+        self._starts = np.arange(tracks) * (self.num_tokens // tracks)
 
     @property
-    def num_lanes(self) -> int:
+    def num_tracks(self) -> int:
         """B."""
         return len(self._starts)
 
     def window(self, start: int, length: int) -> tuple[Ints, Ints]:
-        """The tokens of a window of each lane and the piece to predict at each, int64 [B, length], in text order.
+        """The tokens of a window of each track and the piece to predict at each, int64 [B, length], in text order.
 
         Args:
-            start: the tokens that each lane read before.
+            start: the tokens that each track read before.
 
-        A piece to predict is the following one, or the preceding one if the lanes are read backward.
+        A piece to predict is the following one, or the preceding one if the tracks are read backward.
         """
         taken = [self._tokens((begin + start) % self.num_tokens, length + 1) for begin in self._starts.tolist()]
         tokens = np.stack(taken)  # [B, length + 1], in reading order

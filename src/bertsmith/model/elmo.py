@@ -1,0 +1,352 @@
+"""ELMo: two language models side by side, which read a text from left to right and from right to left.
+
+Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the hidden states, H = D / 2 of
+one direction, C cells, L layers, V vocabulary.
+
+The vector of a piece comes from its spelling (`character_cnn.py`), and both directions share it. Each direction has a
+stack of LSTM layers of its own, with a projection from C to H; from the second layer on, the input of a layer is added
+to its output. The hidden state of a token is what both directions have read up to it, side by side; hidden state 0 is
+the vector of the piece, twice.
+
+As an encoder it is bidirectional. The state that represents a row is [forward half at its last token; backward half at
+its first], each of which has read the whole row.
+
+Source: Peters et al. (2018), "Deep contextualized word representations", sections 3.1 and 3.2; `training.py` of the
+released code (allenai/bilm-tf), from which dropout and the places of the clips are taken.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.character_cnn import (
+    CHARACTER_WIDTH,
+    CONVOLUTIONS,
+    NUM_CHARACTERS,
+    NUM_HIGHWAYS,
+    CharacterCnn,
+    filters_of,
+)
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.layers import activation, initialize, linear
+from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.model.memory import Memory
+from bertsmith.model.noise import Noise
+from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.settings import help_field, require
+from bertsmith.text.vocabulary import Vocabulary
+
+_WIDTHS = "abcdefg"  # the letters of the convolutions in shapes
+_SMALLEST_PART = max(part for _, part in CONVOLUTIONS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElmoConfig(EncoderConfig):
+    """The shape of an ELMo; `base` is the released model.
+
+    Raises:
+        ConfigError: also where the width is odd, or the filters are not divisible by 64.
+    """
+
+    model_type: ClassVar[str] = "elmo"
+    display_name: ClassVar[str] = "ELMo"
+    has_pooler: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False
+    two_directions: ClassVar[bool] = True
+    piece_head: ClassVar[str] = "directions"
+    in_transformers: ClassVar[bool] = False
+    has_graph: ClassVar[bool] = False
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {
+            "num_attention_heads",
+            "hidden_act",
+            "attention_probs_dropout_prob",
+            "type_vocab_size",
+            "layer_norm_eps",
+            "position_embedding_type",
+            "is_causal",
+        }
+    )
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
+        "tiny": (2, 128, 1, 256),
+        "mini": (2, 256, 1, 1024),
+        "small": (2, 512, 1, 2048),
+        "medium": (2, 768, 1, 3072),
+        "base": (2, 1024, 1, 4096),
+    }
+
+    hidden_size: int = help_field(1024, "width of the hidden states, both directions together")
+    num_hidden_layers: int = help_field(2, "LSTM layers of each direction")
+    num_attention_heads: int = help_field(1, "ELMo has no attention")
+    intermediate_size: int = help_field(4096, "cells of an LSTM layer, which are projected to half of hidden_size")
+    max_position_embeddings: int = help_field(512, "longest row, in tokens; an LSTM could read on")
+    type_vocab_size: int = help_field(0, "segments; ELMo has none")
+    num_filters: int | None = help_field(None, "filters of the character convolutions [twice hidden_size]")
+    cell_clip: float = help_field(3.0, "the largest magnitude of a cell; 0 for no limit")
+    projection_clip: float = help_field(3.0, "the largest magnitude of a projected output; 0 for no limit")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.hidden_size % 2 == 0,
+            expected="an even hidden_size, half of it for each direction",
+            found=self.hidden_size,
+            fix="change it",
+        )
+        require(
+            self.filters > 0 and self.filters % _SMALLEST_PART == 0,
+            expected=f"num_filters divisible by {_SMALLEST_PART}",
+            found=self.filters,
+            fix="change num_filters, or hidden_size",
+        )
+        for name in ("cell_clip", "projection_clip"):
+            value = getattr(self, name)
+            require(value >= 0, expected=f"{name} of at least 0", found=value, fix=f"correct {name}")
+
+    @property
+    def filters(self) -> int:
+        """The filters of all character convolutions together."""
+        return 2 * self.hidden_size if self.num_filters is None else self.num_filters
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """See `EncoderConfig`; H of one direction, C cells, G gates of all cells, F filters, a to g of each width."""
+        cells = self.intermediate_size
+        own = {
+            "H": self.hidden_size // 2,
+            "C": cells,
+            "G": 4 * cells,
+            "F": self.filters,
+            "X": NUM_CHARACTERS,
+            "E": CHARACTER_WIDTH,
+        }
+        return (
+            super().axes
+            | own
+            | {letter: count for letter, (_, count) in zip(_WIDTHS, filters_of(self.filters), strict=True)}
+        )
+
+    @property
+    def shape_in_words(self) -> str:
+        """See `EncoderConfig`."""
+        return (
+            f"characters, then {self.num_hidden_layers} layers of LSTM in each direction, width {self.hidden_size}, "
+            f"{self.intermediate_size} cells"
+        )
+
+    def head_dropout(self, part: str, *, pooled: bool) -> float:
+        """The dropout before a head: none unless given, because the encoder's own output is dropped already."""
+        return self.classifier_dropout or 0.0
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """See `EncoderConfig`; the pooler is not counted unless asked for."""
+        axes = self.axes
+        rows = (*NAMES.embeddings, *NAMES.layer * self.num_hidden_layers)
+        rows += NAMES.parts["pooler"] if pooler else ()
+        rows += NAMES.parts["mlm"] if heads else ()
+        return sum(math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows)
+
+
+class ElmoModel(Encoder):
+    """Character convolutions, LSTM layers in both directions, a pooler.
+
+    Args:
+        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
+    """
+
+    config: ElmoConfig
+
+    def __init__(self, config: ElmoConfig, *, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = CharacterCnn(config.filters, config.hidden_size // 2)
+        self.layers = nn.ModuleList(ElmoLayer(config, is_first=n == 0) for n in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    @property
+    def word_table(self) -> Tensor:
+        """The vectors of the pieces [V, D]: hidden state 0, computed from their spelling."""
+        table = self.embeddings.table()
+        return torch.cat([table, table], dim=1)
+
+    @property
+    def can_prune(self) -> bool:
+        """False: every token passes on what it has read."""
+        return False
+
+    def read_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """See `Encoder`."""
+        self.embeddings.read_vocabulary(vocabulary)
+
+    def read_of_rows(self, batch: Batch) -> Read:
+        """The forward half at the last token of each row, the backward half at the first."""
+        return Read.ends(batch)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+        memory: Memory | None = None,
+    ) -> Tensor:
+        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
+
+        With a memory, the forward half continues what it has read; the backward half reads the batch by itself, for
+        what comes before it has not been read from there.
+        """
+        config = self.config
+        longest = max(batch.lengths)
+        assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
+        dtype = dtype or self.pooler.weight.dtype
+        # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
+        vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
+        forward = backward = vectors
+        if trace is not None:
+            trace.hidden_states.append(torch.cat([forward, backward], dim=1))
+        known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
+        for number, layer in enumerate(self.layers):
+            names = f"hidden.{number}", f"cells.{number}"
+            state = (known[names[0]], known[names[1]]) if names[0] in known else None
+            # The noise is drawn for one direction after the other.
+            onward = self._dropped(forward, batch, noise), self._dropped(backward, batch, noise)
+            forward, backward, (after[names[0]], after[names[1]]) = layer(*onward, batch.lengths, state)
+            hidden = torch.cat([forward, backward], dim=1)  # [T, D]
+            if number == config.num_hidden_layers - 1:
+                hidden = hidden if read is None else read.pick(hidden)
+            if trace is not None:
+                trace.hidden_states.append(hidden)
+        if not len(self.layers):
+            hidden = torch.cat([forward, backward], dim=1)
+        if memory is not None:
+            memory.replace(after, batch.lengths)
+        return self._dropped(hidden, batch, noise, batch.lengths if read is None else read.counts).to(dtype)
+
+    def _dropped(self, x: Tensor, batch: Batch, noise: Noise | None, counts: tuple[int, ...] | None = None) -> Tensor:
+        """`x` after dropout, its rows in sequences of `counts`; by default those of the batch."""
+        probability = self.config.hidden_dropout_prob
+        if noise is None or not probability:
+            return x
+        sizes = [count * x.shape[1] for count in (batch.lengths if counts is None else counts)]
+        return x * noise.keep(probability, sizes, x.dtype).view_as(x) * (1 / (1 - probability))
+
+    def pool(self, first: Tensor) -> Tensor:
+        """The pooled output [N, D] for the hidden states [N, D] that represent the rows."""
+        return activation(linear(first, self.pooler), self.config.pooler_activation)
+
+    def lower(self, depth: int) -> "ElmoModel":
+        """The same encoder without the layers above `depth`; it shares all parameters."""
+        if depth == len(self.layers):
+            return self
+        lower = copy.copy(self)
+        lower._modules = {**self._modules, "layers": self.layers[:depth]}
+        return lower
+
+    def height(self, name: str) -> int:
+        """0 for the character convolutions, 1 to L for the layers, L+1 for the pooler."""
+        part, _, rest = name.partition(".")
+        if part == "embeddings":
+            return 0
+        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
+
+
+class ElmoLayer(nn.Module):
+    """A layer of LSTM in each direction; from the second layer on, each adds its input to its output."""
+
+    def __init__(self, config: ElmoConfig, *, is_first: bool) -> None:
+        super().__init__()
+        half, self.is_first = config.hidden_size // 2, is_first
+        for name in ("forward_lstm", "backward_lstm"):
+            lstm = _Lstm(
+                half,
+                config.intermediate_size,
+                projection=half,
+                cell_clip=config.cell_clip or None,
+                projection_clip=config.projection_clip or None,
+            )
+            self.add_module(name, lstm)
+
+    def forward(
+        self, forward: Tensor, backward: Tensor, lengths: tuple[int, ...], state: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """The outputs of both directions [T, H], and the state of the forward one.
+
+        Args:
+            forward, backward: the inputs [T, H].
+            lengths: tokens of each sequence.
+            state: of the forward direction before the first token; zeros if not given.
+        """
+        to_right, after = self.get_submodule("forward_lstm")(forward, lengths, state)
+        to_left, _ = self.get_submodule("backward_lstm")(backward, lengths, backward=True)
+        if not self.is_first:
+            to_right, to_left = to_right + forward, to_left + backward
+        return to_right, to_left, after
+
+
+class _Lstm(LstmLayer):
+    """An LSTM that forgets little at first: TensorFlow's adds 1 to the forget gate, here half of it in each bias."""
+
+    initial_bias = (0.0, 0.5, 0.0, 0.0)
+
+
+def _lstm(ours: str, theirs: str) -> tuple[Row, ...]:
+    return (
+        Row(f"{ours}.weight_ih_l0", f"{theirs}.weight_ih_l0", "GH"),
+        Row(f"{ours}.weight_hh_l0", f"{theirs}.weight_hh_l0", "GH"),
+        Row(f"{ours}.bias_ih_l0", f"{theirs}.bias_ih_l0", "G"),
+        Row(f"{ours}.bias_hh_l0", f"{theirs}.bias_hh_l0", "G"),
+        Row(f"{ours}.weight_hr_l0", f"{theirs}.weight_hr_l0", "HC"),
+    )
+
+
+def _convolution(width: int, letter: str) -> tuple[Row, Row]:
+    ours, theirs = f"bert.embeddings.convolution{width}", f"elmo.embeddings.convolution{width}"
+    return Row(f"{ours}.weight", f"{theirs}.weight", f"{letter}E{width}"), Row(f"{ours}.bias", f"{theirs}.bias", letter)
+
+
+_E, _H = "bert.embeddings", "elmo.embeddings"
+_L, _M = "bert.layers.{i}", "elmo.layers.{i}"
+
+# No other library has this layout: theirs are our names with another prefix. In `lm_weights.hdf5` of the released code,
+# `char_embed` is embeddings.character; `CNN/W_cnn_i`, `CNN/b_cnn_i` [1, width, 16, filters] convolution{i+1};
+# `CNN_high_i/W_carry`, `W_transform` highway{i}.gate and .transform, transposed; `CNN_proj/W_proj` projection,
+# transposed; `RNN_d/RNN/MultiRNNCell/Cell{i}/LSTMCell/W_0` [H + H, 4C] the transposes of weight_ih_l0 and weight_hh_l0,
+# one above the other, with the gates in the order input, cell, forget, output; `B` the sum of both biases, without the
+# 1 that TensorFlow adds to the forget gate; `W_P_0` weight_hr_l0, transposed.
+NAMES = ParameterNames(
+    prefix="elmo.",
+    class_prefix="Elmo",
+    embeddings=(
+        Row(f"{_E}.character.weight", f"{_H}.character.weight", "XE"),
+        *(row for letter, (width, _) in zip(_WIDTHS, CONVOLUTIONS, strict=True) for row in _convolution(width, letter)),
+        *(
+            row
+            for number in range(NUM_HIGHWAYS)
+            for part in ("transform", "gate")
+            for row in dense(f"{_E}.highway{number}.{part}", f"{_H}.highway{number}.{part}", "FF")
+        ),
+        *dense(f"{_E}.projection", f"{_H}.projection", "HF"),
+    ),
+    layer=(
+        *_lstm(f"{_L}.forward_lstm", f"{_M}.forward_lstm"),
+        *_lstm(f"{_L}.backward_lstm", f"{_M}.backward_lstm"),
+    ),
+    parts={
+        "pooler": dense("bert.pooler", "elmo.pooler", "DD"),
+        "mlm": (Row("mlm.weight", "softmax.weight", "VH"), Row("mlm.bias", "softmax.bias", "V")),
+        "classifier": output("classifier", "classifier", "KD"),
+        "span": output("span", "qa_outputs", "2D"),
+    },
+    copies={},
+)

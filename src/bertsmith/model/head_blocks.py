@@ -1,0 +1,60 @@
+"""The head of ULMFiT: three vectors of a row side by side, and a hidden layer in front of the output layer.
+
+Letters: T tokens in the flat batch, N rows, D width of the encoder.
+
+The published head has batch norms. Here they are layer norms: statistics of a batch would make a prediction depend on
+the other texts in its batch, and a gradient on how a step is split, and running means would be state that no step may
+change.
+
+Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text Classification", section 3.3.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.layers import activation, linear, norm
+from bertsmith.model.noise import Noise
+from bertsmith.model.our_names import HIDDEN_UNITS
+
+_INNER_DROPOUT = 0.1  # of the hidden units, where there is dropout at all
+
+
+def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
+    """[h, max, mean] of each row, [N, 3D], at least in fp32: concat pooling of the hidden states [T, D].
+
+    Args:
+        read: the position that represents each row, in a causal encoder the last token; its hidden state is h.
+    """
+    exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    lengths = torch.tensor(batch.lengths, device=hidden.device)
+    pooled = [torch.segment_reduce(exact, kind, lengths=lengths) for kind in ("max", "mean")]
+    return torch.cat([read.pick(exact), *pooled], dim=1)
+
+
+class HeadBlocks(nn.Module):
+    """A norm, a linear layer with ReLU and another norm, in front of the output layer; dropout after both norms.
+
+    Args:
+        width: of the vectors of a row.
+    """
+
+    units, epsilon = HIDDEN_UNITS, 1e-5
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width, eps=self.epsilon)
+        self.hidden = nn.Linear(width, HIDDEN_UNITS)
+        self.hidden_norm = nn.LayerNorm(HIDDEN_UNITS, eps=self.epsilon)
+
+    def forward(self, vectors: Tensor, noise: Noise | None, dropout: float) -> Tensor:
+        """The hidden units [N, 50] of the vectors [N, width]."""
+        x = _dropped(norm(vectors, self.norm), noise, dropout)
+        x = norm(activation(linear(x, self.hidden), "relu"), self.hidden_norm)
+        return _dropped(x, noise, min(dropout, _INNER_DROPOUT))
+
+
+def _dropped(x: Tensor, noise: Noise | None, probability: float) -> Tensor:
+    if noise is None or not probability:
+        return x
+    return x * noise.keep(probability, [x.shape[1]] * len(x), x.dtype).view_as(x) / (1 - probability)

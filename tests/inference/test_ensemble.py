@@ -1,0 +1,81 @@
+"""Several models as one: the mean of their class probabilities, from a forward and a backward model too."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.errors import ConfigError
+from bertsmith.inference.ensemble import load_ensemble
+from bertsmith.inference.loading import load_predictor
+from bertsmith.library.labelled import evaluate
+from bertsmith.library.lines import predict_lines
+from bertsmith.model.awd_lstm import AwdLstmConfig
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+
+TEXTS = ("the film was great", "a bad day in Rome", "")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("ensemble")
+    found = {}
+    for number, (direction, kind) in enumerate(
+        (("forward", "single"), ("backward", "single"), ("forward", "several labels"), ("forward", "tags"))
+    ):
+        config = AwdLstmConfig(
+            vocab_size=CONFIG.vocab_size,
+            hidden_size=16,
+            intermediate_size=24,
+            direction=direction,
+            initializer_range=0.5,
+        )
+        base, name = folder / f"base-{number}", f"{direction} {kind}"
+        save_pretrained(base, untrained(config, number), TOKENIZER, ModelMetadata())
+        head = task_for(SPECS[kind]).head
+        model = load_for_task(load_any(base), head, keep_head=False, seed=number).model
+        with torch.no_grad():
+            model.output_layer.weight.mul_(20)
+        metadata = ModelMetadata(task=SPECS[kind].kind, labels=SPECS[kind].labels, spec=SPECS[kind].to_dict())
+        save_pretrained(folder / name, model, TOKENIZER, metadata, trained=("classifier", "pooler"))
+        found[name] = folder / name
+    return found
+
+
+def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str, Path]) -> None:
+    both = models["forward single"], models["backward single"]
+    alone = [[one.probabilities for _, one in load_lines(model)] for model in both]
+    together = list(predict_lines(both[0], TEXTS, also=[both[1]]))
+    assert not np.allclose(*alone, atol=1e-3)
+    np.testing.assert_allclose([one.probabilities for _, one in together], np.mean(alone, axis=0), atol=1e-6)
+    for _, one in together:
+        assert one.label == one.labels[int(np.argmax(one.probabilities))]
+        assert one.probability == max(one.probabilities)
+
+
+def load_lines(model: Path) -> list:
+    return list(predict_lines(model, TEXTS))
+
+
+def test_scores_are_those_of_the_mean(models: dict[str, Path], tmp_path: Path) -> None:
+    both = models["forward single"], models["backward single"]
+    gold = [one.label for _, one in predict_lines(both[0], TEXTS[:2], also=[both[1]])]
+    rows = [f"{text}\t{label}" for text, label in zip(TEXTS, gold, strict=False)]
+    (tmp_path / "gold.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    found = evaluate(both[0], tmp_path / "gold.tsv", task="classification", also=[both[1]])
+    assert found.scores["accuracy"] == 1.0
+
+
+def test_one_model_is_itself(models: dict[str, Path]) -> None:
+    assert type(load_ensemble([models["forward single"]])) is type(load_predictor(models["forward single"]))
+
+
+@pytest.mark.parametrize("other", ["forward several labels", "forward tags"])
+def test_models_of_other_labels_or_kinds_are_refused(models: dict[str, Path], other: str) -> None:
+    with pytest.raises(ConfigError, match="models of classification with the same labels"):
+        load_ensemble([models["forward single"], models[other]])

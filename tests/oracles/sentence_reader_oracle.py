@@ -1,0 +1,35 @@
+"""The sentence readers one pair at a time, with torch's own LSTM."""
+
+import torch
+from torch import Tensor, nn
+
+
+def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, attends: bool) -> Tensor:
+    """The vector [512] of one or two texts, given as hidden states [tokens, n, D]; without dropout."""
+    shares = weights["mix.scores"].softmax(0)
+    read = []
+    for states in texts:
+        x = weights["mix.gamma"] * sum(share * states[:, number] for number, share in enumerate(shares))
+        read.append(_both(_both(x, weights, "first", cells), weights, "second", cells))
+    if attends:
+        one, other = read
+        found = []
+        for here, there in ((one, other), (other, one)):
+            seen = [sum(w * state for w, state in zip((there @ token).softmax(0), there, strict=False)) for token in here]
+            found.append(_both(torch.cat([here, torch.stack(seen)], dim=1), weights, "third", cells))
+        read = found
+    pooled = [states.max(dim=0).values for states in read]
+    if len(pooled) == 2:
+        u, v = pooled
+        pooled = [u, v, (u - v).abs(), u * v]
+    return torch.tanh(weights["hidden.weight"] @ torch.cat(pooled) + weights["hidden.bias"])
+
+
+def _both(x: Tensor, weights: dict[str, Tensor], layer: str, cells: int) -> Tensor:
+    lstm = nn.LSTM(x.shape[1], cells, bidirectional=True).double()
+    state = {}
+    for ours, end in (("right", ""), ("left", "_reverse")):
+        for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
+            state[name + end] = weights[f"{layer}.{ours}.{name}"]
+    lstm.load_state_dict(state)
+    return lstm(x)[0]

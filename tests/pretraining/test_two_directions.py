@@ -1,0 +1,225 @@
+"""Two language models side by side: each predicts what the other has read, and the whole is trained, kept and used."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.errors import ConfigError
+from bertsmith.inference.loading import load_pretraining_heads
+from bertsmith.model.batch import Batch
+from bertsmith.model.elmo import ElmoConfig, ElmoModel
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.workload import Pretraining
+from bertsmith.runtime import Runtime
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from oracles.pretraining_oracle import MemoryDocuments
+
+WORDS = "hang out camera the a man took we they stick to let is never and with . ##s".split()
+VOCABULARY = Vocabulary([*SPECIAL_PIECES, *WORDS])
+LAST = len(VOCABULARY)
+EXACT = Runtime(device="cpu", precision="fp64")
+
+
+def documents(count: int = 10, seed: int = 0, *, reverse: bool = False) -> MemoryDocuments:
+    """Each sentence fills a row, so that text read backward has the same rows."""
+    rng = np.random.default_rng(seed)
+    found = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
+    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in found] if reverse else found)
+
+
+def model(*, dropout: float = 0.0) -> EncoderForPreTraining:
+    config = ElmoConfig(
+        vocab_size=LAST, hidden_size=8, intermediate_size=6, num_filters=64, hidden_dropout_prob=dropout
+    )
+    one = EncoderForPreTraining(ElmoModel(config, seed=None), seed=1).double()
+    one.encoder.read_vocabulary(VOCABULARY)
+    return one
+
+
+def task(one: EncoderForPreTraining, texts: MemoryDocuments, **changes: int) -> Pretraining:
+    data = PretrainingDataSettings(objective="forward+backward", max_length=24, seed=3)
+    return Pretraining(one, texts, texts, VOCABULARY, data, EXACT, rows_per_step=8, **changes)
+
+
+def worked_off(one: Pretraining, step: int) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
+    """The loss, sums and gradients of a step, over all its micro-batches."""
+    one.model.zero_grad(set_to_none=True)
+    total, sums = 0.0, dict[str, float]()
+    for micro_batch in one.plan(step, 0, 1).micro_batches:
+        loss, parts = one.loss(one.model, micro_batch)
+        loss.backward()
+        total += loss.item()
+        sums = {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
+    return total, sums, {name: p.grad.clone() for name, p in one.model.named_parameters() if p.grad is not None}
+
+
+def test_the_loss_is_the_sum_of_both_directions_row_by_row():
+    one = model()
+    total, sums, _ = worked_off(task(one, documents()), 0)
+    (batch,) = task(one, documents()).plan(0, 0, 1).micro_batches
+    table = one.mlm.weight.detach()
+    nll, count, starts = {"forward": 0.0, "backward": 0.0}, 0, np.cumsum([0, *batch.batch.lengths])
+    for start, length in zip(starts, batch.batch.lengths, strict=False):
+        ids = batch.batch.token_ids[start : start + length].numpy()
+        with torch.no_grad():
+            hidden = one.encoder(Batch.from_flat(ids, 0 * ids, [length]))
+        for place in range(length - 1):
+            right = (hidden[place, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            left = (hidden[place + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            nll["forward"] -= float(right[ids[place + 1]])
+            nll["backward"] -= float(left[ids[place]])
+            count += 1
+    assert sums["forward_count"] == sums["backward_count"] == count
+    assert sums["forward_nll"] == pytest.approx(nll["forward"])
+    assert sums["backward_nll"] == pytest.approx(nll["backward"])
+    assert total == pytest.approx((nll["forward"] + nll["backward"]) / count, rel=1e-6)
+
+
+def test_reversed_text_swaps_the_directions():
+    """The backward model on a text is the forward model on the reversed text."""
+    one, swapped = model(), model()
+    state = one.state_dict()
+    other = {"forward_lstm": "backward_lstm", "backward_lstm": "forward_lstm"}
+    swapped.load_state_dict(
+        {".".join(other.get(part, part) for part in name.split(".")): tensor for name, tensor in state.items()}
+    )
+    # [CLS] and [SEP] also change places.
+    ends = Vocabulary([{"[CLS]": "[SEP]", "[SEP]": "[CLS]"}.get(piece, piece) for piece in VOCABULARY.pieces])
+    table = swapped.mlm.weight.data
+    table[[2, 3]] = table[[3, 2]]
+    swapped.encoder.read_vocabulary(ends)
+    _, sums, _ = worked_off(task(one, documents()), 0)
+    _, mirrored, _ = worked_off(task(swapped, documents(reverse=True)), 0)
+    assert mirrored["forward_nll"] != pytest.approx(sums["forward_nll"], abs=1e-4)
+    assert mirrored["forward_nll"] == pytest.approx(sums["backward_nll"])
+    assert mirrored["backward_nll"] == pytest.approx(sums["forward_nll"])
+
+
+def test_the_gradient_of_a_step_is_the_same_however_it_is_cut():
+    whole = worked_off(task(model(dropout=0.2), documents()), 2)
+    for micro_tokens in (40, 1):
+        cut = worked_off(task(model(dropout=0.2), documents(), micro_tokens=micro_tokens), 2)
+        assert cut[0] == pytest.approx(whole[0], abs=1e-12)
+        assert cut[1] == pytest.approx(whole[1])
+        for name, gradient in whole[2].items():
+            torch.testing.assert_close(cut[2][name], gradient, msg=name)
+
+
+def test_figures_name_both_directions():
+    sums = {"forward_nll": 2.0, "forward_correct": 1, "forward_count": 2}
+    sums |= {"backward_nll": 4.0, "backward_correct": 0, "backward_count": 2}
+    objective = OBJECTIVES["forward+backward"]
+    figures = objective.figures(sums)
+    assert figures["loss"] == 3.0
+    assert objective.perplexities(figures) == pytest.approx(
+        {"forward_perplexity": np.exp(1.0), "backward_perplexity": np.exp(2.0)}
+    )
+    assert objective.trained_parts == ("mlm",)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("two directions")
+    rng = np.random.default_rng(0)
+    phrases = ["let us hang out .", "they hang out with a man .", "we never took the camera .", "the camera is out ."]
+    lines = ["\n".join(rng.choice(phrases, rng.integers(2, 6))) for _ in range(60)]
+    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    settings = CorpusSettings(held_out=0.1)
+    build_corpus([folder / "text.txt"], WordPieceTokenizer(VOCABULARY), folder / "corpus", settings=settings, workers=1)
+    return folder / "corpus"
+
+
+def run(corpus: Path, out: Path, *, resume: bool = False, **given: object):
+    settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
+    return pretrain(corpus, out, *settings_from_recipe({**settings, "device": "cpu", **given}), resume=resume)
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("trained") / "run"
+    result = run(corpus, out, steps=40)
+    assert result.scores["held_out_forward_perplexity"] < 6
+    assert result.scores["held_out_backward_perplexity"] < 6
+    return out
+
+
+def test_after_hang_comes_out_rather_than_camera(trained):
+    """Both ways: before "out" comes "hang" rather than "camera"."""
+    loaded = load_pretrained(load_any(trained)).model.eval()
+    out, camera, hang, us = (VOCABULARY.index[word] for word in ("out", "camera", "hang", "let"))
+    ids = np.array([VOCABULARY.cls_id, us, hang])
+    after = loaded(Batch.from_flat(ids, 0 * ids, [3]), masked=torch.tensor([2])).mlm_logits[0]
+    assert after[out] > after[camera]
+    ids = np.array([out, VOCABULARY.index["with"], VOCABULARY.index["a"]])
+    before = loaded(Batch.from_flat(ids, 0 * ids, [3]), backward=torch.tensor([0])).backward_logits[0]
+    assert before[hang] > before[camera]
+
+
+def test_a_saved_model_has_the_logits_of_the_trained_one(trained, tmp_path):
+    first, second = load_pretrained(load_any(trained)), load_pretrained(load_any(trained / "model"))
+    ids = np.arange(5, LAST)
+    batch = Batch.from_flat(ids, 0 * ids, [len(ids)])
+    every = torch.arange(len(ids))
+    assert torch.equal(
+        first.model.eval()(batch, backward=every).backward_logits,
+        second.model.eval()(batch, backward=every).backward_logits,
+    )
+    assert first.new_heads == ("pooler",)
+    assert first.metadata.objective == "forward+backward"
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(step: int, values: object) -> None:
+        if step == 3:
+            raise StopError
+
+    given = {"steps": 5, "save_every": 2, "evaluate_every": 3, "dropout": 0.1}
+    run(corpus, tmp_path / "straight", **given)
+    settings = {"architecture": "elmo", "size": "tiny", "rows_per_step": 8, "max_length": 24, "precision": "fp32"}
+    parts = settings_from_recipe({**settings, "device": "cpu", **given})
+    with pytest.raises(StopError):
+        pretrain(corpus, tmp_path / "broken", *parts, on_evaluation=stop)
+    pretrain(corpus, tmp_path / "broken", *parts, resume=True)
+    files = [tmp_path / name / "model" / "model.safetensors" for name in ("straight", "broken")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"objective": "mlm"}, "an objective for the architecture ELMo"),
+        ({"architecture": "bert", "objective": "forward+backward"}, "an objective for the architecture BERT"),
+        ({"heads": 4}, "an architecture with a choice of heads"),
+        ({"positions": "sinusoidal"}, "an architecture with a choice of positions"),
+    ],
+)
+def test_what_does_not_fit_is_refused(corpus, tmp_path, given, message):
+    with pytest.raises(ConfigError, match=message):
+        run(corpus, tmp_path / "run", steps=1, **given)
+
+
+def test_it_fills_no_masks(trained):
+    heads = load_pretraining_heads(trained, device="cpu", precision="fp32", needs=("mlm",))
+    with pytest.raises(Exception, match="predicts the next piece"):
+        heads.fill("let us [MASK] out")
+
+
+def test_a_run_is_continued_with_its_own_objective(corpus, trained, tmp_path):
+    given = {"init": str(trained / "model"), "architecture": None, "size": None, "steps": 2}
+    result = run(corpus, tmp_path / "run", **given)
+    assert result.scores["held_out_forward_perplexity"] < 6
+    assert dataclasses.asdict(result)["steps"] == 2
