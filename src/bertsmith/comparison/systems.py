@@ -157,13 +157,19 @@ class FrozenMean(OnFeatures):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuned(System):
-    """A network that is fine-tuned by the default recipe, with a layer for the task on top."""
+    """A network that is fine-tuned by the default recipe, with a layer for the task on top.
+
+    Attributes:
+        settings: what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name.
+    """
+
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`."""
         assert made is not None, "a network has a source"
         folder, run = load_any(made.path), scratch / "run"
-        given = {"seed": seed, "device": bench.device, "baselines": False}
+        given = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder)
         parts = split_settings(resolved(AUTO, situation, given), [FinetuningSettings, RecipeSettings])
         settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
