@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -40,11 +41,11 @@ def test_shuffled_text_has_the_same_sentences_in_chapters_of_the_same_lengths(ma
         for name in ("ordered", "shuffled")
     )
     assert [len(one) for one in ordered] == [len(one) for one in shuffled]
-    assert sorted(sum(ordered, [])) == sorted(sum(shuffled, []))
+    assert sorted(itertools.chain(*ordered)) == sorted(itertools.chain(*shuffled))
     assert ordered != shuffled
     aside = {sentence for chapter in material.sentences() for sentence in chapter}
     assert aside
-    assert not aside & set(sum(ordered, []))
+    assert not aside & set(itertools.chain(*ordered))
     assert Corpus.open(material.folder / "ordered").held_out() is not None
 
 
@@ -63,7 +64,7 @@ def test_both_labels_of_word_order_have_sentences_of_the_text_with_the_same_word
 
 def test_the_second_sentence_of_a_pair_follows_exactly_if_the_label_says_so(material):
     _, data = material.task("next-sentence")
-    after = {pair for chapter in material.sentences() for pair in zip(chapter, chapter[1:], strict=False)}
+    after = {pair for chapter in material.sentences() for pair in itertools.pairwise(chapter)}
     examples = [*data.train, *data.dev]
     assert all((one.first, one.second) in after for one in examples if one.label == "follows")
     assert any((one.first, one.second) not in after for one in examples if one.label == "elsewhere")
