@@ -34,6 +34,7 @@ from bertsmith.vocabularies.learn import learn_vocabulary
 
 CHAPTER = 60  # sentences; a novel is too long to be one document of a next-sentence task
 ASIDE, HELD_OUT = 10, 0.04  # one chapter in ten is set aside; the share of the others that scores pre-training
+CUT, SHORT = ("topic",), 32  # tasks whose long texts are cut to that many tokens
 WORDS = (6, 25)  # of a sentence in a task that is made from text
 TASK_SEED = 7
 
@@ -91,7 +92,7 @@ class Material:
         train, dev = read(self)
         settings = default_settings(kind)
         is_pair = isinstance(train[0], TextExample) and train[0].second is not None
-        length = self.length + self.length // 2 * is_pair
+        length = SHORT if name in CUT else self.length + self.length // 2 * is_pair
         spec = spec_for(kind, train, dataclasses.replace(settings, max_length=length))
         return spec, TaskData(train=train, dev=drawn(dev, self.dev, [0]))
 

@@ -198,12 +198,12 @@ class Question:
 QUESTIONS: dict[str, Question] = {
     "tasks": Question(
         title="the objective",
-        arms=("mlm+nsp", "mlm", "left-to-right", "untrained"),
+        arms=("mlm+nsp", "mlm", "left-to-right"),
         tasks=("mrpc", "sst-2", "trec", "nli"),
     ),
     "positions": Question(title="positions", arms=("mlm", "sinusoidal", "no-positions"), tasks=("word-order", "topic")),
     "words": Question(
-        title="word vectors as all that was learned", arms=("word-vectors", "untrained"), tasks=("sst-2", "trec")
+        title="word vectors as all that was learned", arms=("word-vectors", "untrained", "mlm"), tasks=("sst-2", "trec")
     ),
     "size": Question(title="size at equal tokens", arms=("mlm", "narrow", "deep"), tasks=("sst-2", "trec")),
     "books": Question(title="sentences in order", arms=("mlm+nsp", "shuffled"), tasks=("next-sentence", "nli")),
@@ -242,6 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
                 intermediate(options, material)
             continue
         for task in tasks_of(name, options.data):
+            if options.tasks and task not in options.tasks:
+                continue
             bench = bench_of(task, material, options)
             arms = {arm: ARMS[arm] for arm in QUESTIONS[name].arms}
             fit_all(bench, work / "tasks" / task, arms, [options.labels], options.seeds)
@@ -286,8 +288,18 @@ def intermediate(options: argparse.Namespace, material: Material) -> None:
         command = [sys.executable, str(script), "--model", base.path, "--no-scratch", "--out", str(place)]
         command += ["--intermediate", f"nli:classification={data}/nli/mnli_train.tsv,{data}/nli/mnli_val.tsv"]
         command += ["--task", f"sick:classification={_sick(data, material, 'train')},{_sick(data, material, 'trial')}"]
-        command += ["--task", f"rte={data}/glue/RTE/train.tsv,{data}/glue/RTE/dev.tsv"]
-        command += ["--labels", "300", "--most", str(options.most), "--dev", str(options.dev), "--rate", "1e-3"]
+        command += [
+            "--labels",
+            "100,300",
+            "--most",
+            str(options.most),
+            "--dev",
+            str(options.dev),
+            "--rate",
+            "1e-3",
+            "--epochs",
+            "2",
+        ]
         subprocess.run([*command, "--seeds", str(options.seeds)], check=True)
 
 
@@ -367,13 +379,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="[the docstrings of this package]")
     parser.add_argument("--data", type=Path, help="labelled files [tasks that are made from the text]")
     parser.add_argument("--questions", default=",".join(ORDER), help="names, in the order in which they are answered")
+    parser.add_argument("--tasks", help="only these tasks, of those of the questions [all]")
     parser.add_argument("--tokens", type=int, help="of each pre-training [400000; without --text 20000]")
     parser.add_argument("--pieces", type=int, help="of the vocabulary [4000; without --text 1000]")
     parser.add_argument("--labels", type=int, help="training examples of a task [1000; without --data 60]")
     parser.add_argument("--dev", type=int, help="most dev examples of a task [500; without --data 60]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--most", type=int, default=4000, help="examples of the intermediate task")
+    parser.add_argument("--most", type=int, default=3000, help="examples of the intermediate task")
     parser.add_argument("--out", type=Path, help="the result, without its ending [in results/]")
     found = parser.parse_args(arguments)
     found.tokens = found.tokens or (400_000 if found.text else 20_000)
@@ -381,6 +394,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     found.labels = found.labels or (60 if found.data is None else 1000)
     found.dev = found.dev or (60 if found.data is None else 500)
     found.questions = found.questions.split(",")
+    found.tasks = found.tasks.split(",") if found.tasks else []
     if unknown := set(found.questions) - set(ORDER):
         parser.error(f"expected questions among {', '.join(ORDER)}; found {', '.join(sorted(unknown))}")
     return found
