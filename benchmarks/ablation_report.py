@@ -21,7 +21,7 @@ Tasks = Mapping[str, Sequence[Cell]]
 def summary(
     questions: Mapping[str, Mapping[str, Any]], tasks: Tasks, folder: Path, spec_of: Callable[[str], TaskSpec]
 ) -> dict[str, Any]:
-    """The rows of each question that has cells: a row for each task and arm.
+    """The rows of each question: a row for each task and arm, for tasks on which at least two arms have scores.
 
     Args:
         questions: title, arms and tasks of each.
@@ -33,8 +33,8 @@ def summary(
     for name, question in questions.items():
         rows = []
         for task in question["tasks"]:
-            if task in tasks:
-                rows += _rows(task, question["arms"], tasks[task], folder / task, spec_of(task))
+            own = _rows(task, question["arms"], tasks[task], folder / task, spec_of(task)) if task in tasks else []
+            rows += own if len(own) > 1 else []
         if rows:
             found[name] = {"title": question["title"], "rows": rows}
     return found
@@ -81,7 +81,8 @@ def _against(
         place = dataclasses.replace(cell.place, system=first)
         if place not in theirs:
             continue
-        differences.append(round(cell.scores[spec.metric] - theirs[place].scores[spec.metric], 4))
+        difference = cell.scores[spec.metric] - theirs[place].scores[spec.metric]
+        differences.append(round(difference, 4))
         lines = [lines_of(folder, one) for one in (cell.place, place)]
         _, test = paired(spec.kind, spec.metric, spec.scheme, *lines)
         p_values.append(round(test.p_value, 4))
