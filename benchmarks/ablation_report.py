@@ -21,7 +21,7 @@ Tasks = Mapping[str, Sequence[Cell]]
 def summary(
     questions: Mapping[str, Mapping[str, Any]], tasks: Tasks, folder: Path, spec_of: Callable[[str], TaskSpec]
 ) -> dict[str, Any]:
-    """The rows of each question: a row for each task and arm, for tasks on which at least two arms have scores.
+    """The rows of each question: a row for each task and arm, for tasks on which every arm has scores.
 
     Args:
         questions: title, arms and tasks of each.
@@ -34,7 +34,7 @@ def summary(
         rows = []
         for task in question["tasks"]:
             own = _rows(task, question["arms"], tasks[task], folder / task, spec_of(task)) if task in tasks else []
-            rows += own if len(own) > 1 else []
+            rows += own if len(own) == len(question["arms"]) else []
         if rows:
             found[name] = {"title": question["title"], "rows": rows}
     return found
