@@ -150,6 +150,17 @@ def next_sentence(material: Material) -> Labelled:
     return _halves(examples)
 
 
+def sick_table(material: Material, part: str) -> Path:
+    """SICK's judgments of entailment as a table whose columns are named as in other files of pairs."""
+    place = material.folder / f"sick-{part}.tsv"
+    if not place.is_file():
+        rows = _place(material, f"nli/SICK_{part}.txt").read_text(encoding="utf-8").splitlines()
+        cells = [row.split("\t") for row in rows[1:]]
+        lines = [f"{one[1]}\t{one[2]}\t{one[4].strip().lower()}\n" for one in cells]
+        write_text(place, "sentence1\tsentence2\tlabel\n" + "".join(lines))
+    return place
+
+
 def _halves(examples: Sequence[Example]) -> Labelled:
     """Training and dev examples: two thirds and one third, in random order."""
     order = generator(TASK_SEED, "examples from text").permutation(len(examples)).tolist()

@@ -29,7 +29,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from ablation_material import FROM_TEXT, Material
+from ablation_material import FROM_TEXT, Material, sick_table
 from ablation_report import summary, write_results
 from harness import RESULTS, machine, machine_label
 
@@ -49,6 +49,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import new_model
+from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 
@@ -138,7 +139,8 @@ class CountedWords(Untrained):
             corpus = Corpus.open(bench.reading().corpus)
             run, data, _ = self.like.recipe(bench)
             model, counted = (new_model(run, data, seed, corpus) for _ in range(2))
-            initialize_from_corpus(counted, corpus, seed)
+            with quiet():
+                initialize_from_corpus(counted, corpus, seed)
             with torch.no_grad():
                 model.encoder.word_table.copy_(counted.encoder.word_table)
             found = ModelMetadata.from_dict({"task": "pretraining", "objective": data.objective, "tokens": 0})
@@ -287,7 +289,7 @@ def intermediate(options: argparse.Namespace, material: Material) -> None:
         data = options.data
         command = [sys.executable, str(script), "--model", base.path, "--no-scratch", "--out", str(place)]
         command += ["--intermediate", f"nli:classification={data}/nli/mnli_train.tsv,{data}/nli/mnli_val.tsv"]
-        command += ["--task", f"sick:classification={_sick(data, material, 'train')},{_sick(data, material, 'trial')}"]
+        command += ["--task", f"sick:classification={sick_table(material, 'train')},{sick_table(material, 'trial')}"]
         command += [
             "--labels",
             "100,300",
@@ -301,17 +303,6 @@ def intermediate(options: argparse.Namespace, material: Material) -> None:
             "2",
         ]
         subprocess.run([*command, "--seeds", str(options.seeds)], check=True)
-
-
-def _sick(data: Path, material: Material, part: str) -> Path:
-    """SICK's judgments of entailment as a table whose columns are named as in other files of pairs."""
-    place = material.folder / f"sick-{part}.tsv"
-    if not place.is_file():
-        rows = (data / "nli" / f"SICK_{part}.txt").read_text(encoding="utf-8").splitlines()
-        cells = [row.split("\t") for row in rows[1:]]
-        lines = [f"{one[1]}\t{one[2]}\t{one[4].strip().lower()}\n" for one in cells]
-        place.write_text("sentence1\tsentence2\tlabel\n" + "".join(lines), encoding="utf-8")
-    return place
 
 
 class Results:
