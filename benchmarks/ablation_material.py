@@ -11,8 +11,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from finetuning_recipes import FILES, KINDS, drawn, examples_of
@@ -23,7 +24,8 @@ from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.readers import Document, read_documents
 from bertsmith.corpus.words import count_files
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.files import write_text
+from bertsmith.errors import RunError
+from bertsmith.files import read_json, write_json, write_text
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for
@@ -99,6 +101,21 @@ class Material:
     def sentences(self) -> list[list[str]]:
         """The sentences of each chapter that was set aside."""
         return [document.sentences for document in read_documents([self.folder / "aside.txt"], _lines_form())]
+
+
+def require_same(work: Path, settings: Mapping[str, Any]) -> None:
+    """Notes the settings of what a folder holds, or checks that they are those of an earlier call.
+
+    Raises:
+        RunError: they are others.
+    """
+    note = work / "settings.json"
+    if not note.is_file():
+        write_json(note, settings)
+    elif (found := read_json(note)) != settings:
+        raise RunError(
+            expected=f"what '{work}' was made with, {found}", found=str(settings), fix="name another folder with --work"
+        )
 
 
 def chapters(documents: Iterable[Document]) -> Iterator[Sequence[str]]:

@@ -29,7 +29,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from ablation_material import FROM_TEXT, Material, sick_table
+from ablation_material import FROM_TEXT, Material, require_same, sick_table
 from ablation_report import summary, write_results
 from harness import RESULTS, machine, machine_label
 
@@ -236,6 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(1)
     work = options.work
     material = Material(folder=work / "text", data=options.data, dev=options.dev, length=LENGTH)
+    names = ("tokens", "size", "pieces", "dev", "most")
+    require_same(work, {name: getattr(options, name) for name in names} | {"text": [one.name for one in options.text]})
     material.prepare(options.text, options.pieces)
     results = Results(options, material)
     for name in options.questions:
