@@ -69,3 +69,20 @@ def test_what_cannot_do_a_task_says_why():
     for name in ("one-hot", "tf-idf", "ppmi", "bert-frozen"):
         assert "cannot do tagging" in SYSTEMS[name].why_not(SPECS["tags"])
     assert SYSTEMS["bert"].why_not(SPECS["tags"]) == ""
+
+
+def test_a_fine_tuned_system_may_differ_from_the_recipe(tmp_path):
+    bench = bench_of("single", tmp_path)
+    base = Given(model=write_base_model(tmp_path / "base"))
+    given = {"epochs": 1.0, "reads": "bilstm", "bilstm_cells": 4, "freeze": "nothing"}
+    systems = {
+        "as the recipe says": FineTuned(about="plain", source=base, settings={"epochs": 1.0}),
+        "with a BiLSTM": FineTuned(about="BiLSTM", source=base, settings=given),
+    }
+    fit_all(bench, tmp_path / "out", systems, [40], 1)
+    cells = {cell.place.system: cell for cell in all_cells(tmp_path / "out")}
+    found = {name: cell.provenance["settings"] for name, cell in cells.items()}
+    assert {name: found["with a BiLSTM"][name] for name in given} == given
+    assert found["as the recipe says"]["epochs"] == 1.0
+    assert found["as the recipe says"]["reads"] != "bilstm"
+    assert cells["with a BiLSTM"].costs["parameters"] > cells["as the recipe says"].costs["parameters"]

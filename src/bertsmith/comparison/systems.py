@@ -160,18 +160,18 @@ class FineTuned(System):
     """A network that is fine-tuned by the default recipe, with a layer for the task on top.
 
     Attributes:
-        asked: settings of fine-tuning that are not those of the recipe.
-        recipe: the name of another recipe.
+        settings: what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name.
+        recipe: the name of the recipe.
     """
 
-    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recipe: str = AUTO
 
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`."""
         assert made is not None, "a network has a source"
         folder, run = load_any(made.path), scratch / "run"
-        given = {"seed": seed, "device": bench.device, "baselines": False, **self.asked}
+        given = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder)
         parts = split_settings(resolved(self.recipe, situation, given), [FinetuningSettings, RecipeSettings])
         settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
@@ -216,7 +216,7 @@ SYSTEMS: dict[str, System] = {
     "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
     "elmo-frozen": FrozenMean(about="mean of ELMo's vectors, ELMo frozen", source=ELMO),
     "elmo-bilstm": FineTuned(
-        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, asked={"reads": "bilstm", "bilstm_cells": 128}
+        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, settings={"reads": "bilstm", "bilstm_cells": 128}
     ),
     "gpt": FineTuned(about="GPT, pre-trained and fine-tuned", source=GPT),
     "random": FineTuned(about="the network of bert, fine-tuned without pre-training", source=Untrained(like=BERT)),

@@ -1,0 +1,397 @@
+"""What each part of pre-training is worth: the ablations of the paper, and a few more, at a small scale.
+
+    python benchmarks/ablations.py --text DIR --data DIR --work WORK [--questions tasks,positions] [--tokens 400000]
+    python benchmarks/ablations.py --work WORK      # in seconds, on text and tasks that need no files
+
+A question changes one thing between its arms: the objective, positions, the first word vectors, the shape, the order
+of the sentences, or what is trained on the labels. All arms have the same vocabulary, text, tokens of pre-training and
+recipe, and all arms of a task have the same labelled examples, another sample for each seed. Each model is pre-trained
+once; the seeds are those of what is trained on labels.
+
+Models and cells (a task, an arm and a seed) are kept in WORK as `bertsmith compare` keeps them; what is there is not
+made again, so that an interrupted call resumes. After every task, the cells are written to OUT.jsonl, the means, ranges
+and paired tests to OUT.json, and the picture of OUT.svg is drawn.
+
+DIR of --text has files of text. DIR of --data has `glue`, `nli` and `cls` in their official formats.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from ablation_material import FROM_TEXT, Material, require_same, sick_table
+from ablation_report import summary, write_results
+from harness import RESULTS, machine, machine_label
+
+from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.comparison.bench import Bench, Budget
+from bertsmith.comparison.cells import all_cells
+from bertsmith.comparison.corpus_text import CorpusText
+from bertsmith.comparison.fitting import fit_all
+from bertsmith.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
+from bertsmith.comparison.sources import MADE_FILE, SEED, Made, Source
+from bertsmith.comparison.systems import FineTuned, FrozenMean, System
+from bertsmith.corpus.shards import Corpus
+from bertsmith.files import read_json, write_json
+from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.initialization import initialize_from_corpus
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import new_model
+from bertsmith.progress import quiet
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.task import TaskSpec
+
+LENGTH = 64  # tokens per row, in pre-training and in tasks of single texts
+HEADS = 8  # of all shapes, as in the recipe
+TOKENS_PER_STEP = 1400  # rows of objectives differ in length; equal tokens are then equal steps, too
+EPOCHS = {"epochs": 2.0}  # of fine-tuning, in all arms; the recipe would take 3.56 for 1,000 examples
+BILSTM = {**EPOCHS, "reads": "bilstm", "freeze": "nothing", "bilstm_cells": 64}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm(Pretraining):
+    """A network that is pre-trained with some settings that differ from the recipe.
+
+    Attributes:
+        changes: these settings.
+        shape: layers and width, if they are not those of the size.
+        text: the name of the corpus that it reads.
+        share: of the tokens of the budget.
+    """
+
+    changes: tuple[tuple[str, str], ...] = ()
+    shape: tuple[int, int] | None = None
+    text: str = "ordered"
+    share: float = 1.0
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`; reads its own corpus."""
+        folder = bench.reading().folder
+        own = dataclasses.replace(bench, text=CorpusText([folder / self.text], folder))
+        if self.shape is not None:
+            self._config_file(own).parent.mkdir(exist_ok=True)
+            write_json(self._config_file(own), self._config(own).to_dict())
+        self.require_same(own)
+        return super().make(own, seed, scratch)
+
+    def recipe(self, bench: Bench, **budget: int) -> Recipe:
+        """See `Pretraining.recipe`."""
+        assert bench.budget.tokens is not None, "ablations have equal tokens"
+        shape = {"size": bench.budget.size} if self.shape is None else {"config": str(self._config_file(bench))}
+        given = {
+            **shape,
+            **dict(self.changes),
+            "objective": self.objective or "mlm",
+            "tokens": int(bench.budget.tokens * self.share),
+            "tokens_per_step": TOKENS_PER_STEP,
+            "max_length": LENGTH,
+            "evaluation_rows": EVALUATION_ROWS,
+            "device": bench.device,
+            "seed": SEED,
+        }
+        return settings_from_recipe(given)
+
+    def record(self, bench: Bench) -> dict[str, Any]:
+        """See `Kept.record`."""
+        own = {"changes": dict(self.changes), "shape": None if self.shape is None else list(self.shape)}
+        return {**super().record(bench), **own}
+
+    def _config_file(self, bench: Bench) -> Path:
+        return bench.models / "shapes" / f"{self.name}.json"
+
+    def _config(self, bench: Bench) -> BertConfig:
+        assert self.shape is not None
+        layers, width = self.shape
+        return BertConfig(
+            vocab_size=len(Corpus.open(bench.reading().corpus).vocabulary),
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=HEADS,
+            intermediate_size=4 * width,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedWords(Untrained):
+    """The network of a pre-training with random parameters, apart from its word table, which comes from counting.
+
+    The vectors are those of `initialize_from_corpus`; nothing else is taken from the text.
+    """
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        place = scratch / "base"
+        if not place.is_dir():
+            corpus = Corpus.open(bench.reading().corpus)
+            run, data, _ = self.like.recipe(bench)
+            model, counted = (new_model(run, data, seed, corpus) for _ in range(2))
+            with quiet():
+                initialize_from_corpus(counted, corpus, seed)
+            with torch.no_grad():
+                model.encoder.word_table.copy_(counted.encoder.word_table)
+            found = ModelMetadata.from_dict({"task": "pretraining", "objective": data.objective, "tokens": 0})
+            save_pretrained(place, model, corpus.tokenizer, found, trained=())
+        return Made(path=str(place))
+
+
+MLM, BOTH = Arm(name="mlm"), Arm(name="mlm+nsp", objective="mlm+nsp")
+CAUSAL = Arm(name="left-to-right", objective="left-to-right")
+MODELS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        BOTH,
+        MLM,
+        CAUSAL,
+        Arm(name="sinusoidal", changes=(("positions", "sinusoidal"),)),
+        Arm(name="no-positions", changes=(("positions", "none"),)),
+        Arm(name="narrow", shape=(2, 64)),
+        Arm(name="deep", shape=(4, 128)),
+        Arm(name="shuffled", objective="mlm+nsp", text="shuffled"),
+        *(Arm(name=f"{one.name}-quarter", objective=one.objective, share=0.25) for one in (BOTH, MLM, CAUSAL)),
+    )
+}
+
+
+def _tuned(about: str, source: Source) -> FineTuned:
+    return FineTuned(about=about, source=source, settings=EPOCHS)
+
+
+FROZEN = "mean of frozen vectors, a linear model on top"
+ARMS: dict[str, System] = {
+    **{name: _tuned(f"pre-trained: {name}", arm) for name, arm in MODELS.items()},
+    "left-to-right+bilstm": FineTuned(about="a BiLSTM on top, trained with the rest", source=CAUSAL, settings=BILSTM),
+    "untrained": _tuned("random parameters", Untrained(like=MLM)),
+    "word-vectors": _tuned("random parameters, word vectors from counting", CountedWords(like=MLM)),
+    "mlm frozen": FrozenMean(about=FROZEN, source=MLM),
+    "left-to-right frozen": FrozenMean(about=FROZEN, source=CAUSAL),
+    "untrained frozen": FrozenMean(about=FROZEN, source=Untrained(like=MLM)),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is compared.
+
+    Attributes:
+        title: the question in words.
+        arms: names of ARMS; the first is what the others are tested against.
+        tasks: names of TASKS.
+    """
+
+    title: str
+    arms: Sequence[str]
+    tasks: Sequence[str]
+
+
+QUESTIONS: dict[str, Question] = {
+    "tasks": Question(
+        title="the objective",
+        arms=("mlm+nsp", "mlm", "left-to-right"),
+        tasks=("mrpc", "sst-2", "trec", "nli"),
+    ),
+    "positions": Question(title="positions", arms=("mlm", "sinusoidal", "no-positions"), tasks=("word-order", "topic")),
+    "words": Question(
+        title="word vectors as all that was learned", arms=("word-vectors", "untrained", "mlm"), tasks=("sst-2", "trec")
+    ),
+    "size": Question(title="size at equal tokens", arms=("mlm", "narrow", "deep"), tasks=("sst-2", "trec")),
+    "books": Question(title="sentences in order", arms=("mlm+nsp", "shuffled"), tasks=("next-sentence", "nli")),
+    "features": Question(
+        title="frozen features",
+        arms=("mlm", "mlm frozen", "left-to-right", "left-to-right frozen", "untrained", "untrained frozen"),
+        tasks=("sst-2", "trec"),
+    ),
+    "tokens": Question(
+        title="the objective at a quarter of the tokens",
+        arms=("mlm+nsp-quarter", "mlm-quarter", "left-to-right-quarter"),
+        tasks=("sst-2", "trec"),
+    ),
+    "bilstm": Question(
+        title="a BiLSTM on a left-to-right model",
+        arms=("left-to-right", "left-to-right+bilstm"),
+        tasks=("sst-2", "mrpc"),
+    ),
+}
+INTERMEDIATE, INTERMEDIATE_OF = "intermediate", ("mlm+nsp",)
+# In this order, as far as time allows.
+ORDER = ("tasks", "positions", "words", INTERMEDIATE, "size", "books", "features", "tokens", "bilstm")
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Answers the questions, and returns the summary."""
+    options = _options(arguments)
+    torch.set_num_threads(1)
+    work = options.work
+    material = Material(folder=work / "text", data=options.data, dev=options.dev, length=LENGTH)
+    names = ("tokens", "size", "pieces", "dev", "most")
+    require_same(work, {name: getattr(options, name) for name in names} | {"text": [one.name for one in options.text]})
+    material.prepare(options.text, options.pieces)
+    results = Results(options, material)
+    for name in options.questions:
+        if name == INTERMEDIATE:
+            if options.data is not None:
+                intermediate(options, material)
+            continue
+        for task in tasks_of(name, options.data):
+            if options.tasks and task not in options.tasks:
+                continue
+            bench = bench_of(task, material, options)
+            arms = {arm: ARMS[arm] for arm in QUESTIONS[name].arms}
+            fit_all(bench, work / "tasks" / task, arms, [options.labels], options.seeds)
+        results.write()
+    return results.write(drawn=True)
+
+
+def tasks_of(question: str, data: Path | None) -> Sequence[str]:
+    """The tasks of a question; without data, those that are made from text."""
+    return QUESTIONS[question].tasks if data is not None else FROM_TEXT
+
+
+@functools.cache
+def read_task(material: Material, name: str) -> tuple[TaskSpec, TaskData]:
+    """A task and its examples, read once."""
+    return material.task(name)
+
+
+def bench_of(task: str, material: Material, options: argparse.Namespace) -> Bench:
+    """A task with its examples, text and budget."""
+    spec, data = read_task(material, task)
+    return Bench(
+        spec=spec,
+        data=data,
+        text=CorpusText([material.folder / "ordered"], material.folder),
+        budget=Budget(tokens=options.tokens, size=options.size),
+        models=options.work / "models",
+        device="cpu",
+    )
+
+
+def intermediate(options: argparse.Namespace, material: Material) -> None:
+    """Runs `pretraining_gain.py` with a labelled task in between, for the models of two objectives."""
+    for name in INTERMEDIATE_OF:
+        place = options.work / f"intermediate-{name}"
+        if place.with_suffix(".json").is_file():
+            continue
+        bench = bench_of("nli", material, options)
+        base = MODELS[name].make(bench, SEED, options.work)
+        script = Path(__file__).with_name("pretraining_gain.py")
+        data = options.data
+        command = [sys.executable, str(script), "--model", base.path, "--no-scratch", "--out", str(place)]
+        command += ["--intermediate", f"nli:classification={data}/nli/mnli_train.tsv,{data}/nli/mnli_val.tsv"]
+        command += ["--task", f"sick:classification={sick_table(material, 'train')},{sick_table(material, 'trial')}"]
+        command += [
+            "--labels",
+            "100,300",
+            "--most",
+            str(options.most),
+            "--dev",
+            str(options.dev),
+            "--rate",
+            "1e-3",
+            "--epochs",
+            "2",
+        ]
+        subprocess.run([*command, "--seeds", str(options.seeds)], check=True)
+
+
+class Results:
+    """What has been measured, as the files of the result."""
+
+    def __init__(self, options: argparse.Namespace, material: Material) -> None:
+        self.options, self.material, self.machine = options, material, machine()
+
+    def write(self, *, drawn: bool = False) -> dict[str, Any]:
+        """The summary of all cells that are there; rewrites the files.
+
+        Args:
+            drawn: also draws the picture.
+        """
+        options, folder = self.options, self.options.work / "tasks"
+        label = f"{machine_label(self.machine)}_torch-{torch.__version__}"
+        place = options.out or RESULTS / f"ablations_{label}"
+        tasks = {path.name: list(all_cells(path)) for path in sorted(folder.glob("*"))}
+        questions = {
+            name: {"title": one.title, "arms": one.arms, "tasks": tasks_of(name, options.data)}
+            for name, one in QUESTIONS.items()
+        }
+        gains = {name: self._gain(name) for name in INTERMEDIATE_OF}
+        asked = ("tokens", "size", "pieces", "labels", "dev", "seeds", "most")
+        values = {
+            "machine": self.machine,
+            "settings": {
+                **{name: getattr(options, name) for name in asked},
+                **EPOCHS,
+                "length": LENGTH,
+                "step": TOKENS_PER_STEP,
+            },
+            "text": self._text(),
+            "models": {name: self._model(name) for name in MODELS if self._made(name).is_file()},
+            "questions": summary(questions, tasks, folder, lambda task: read_task(self.material, task)[0]),
+            INTERMEDIATE: {name: one for name, one in gains.items() if one},
+        }
+        write_results(place, values, tasks, drawn=drawn)
+        return values
+
+    def _made(self, name: str) -> Path:
+        return Path(self.options.work) / "models" / name / MADE_FILE
+
+    def _model(self, name: str) -> dict[str, Any]:
+        """What a pre-training cost, and its scores on its own held-out rows."""
+        made = read_json(self._made(name))
+        folder = load_any(str(self._made(name).parent))
+        scores = {key: round(float(value), 4) for key, value in (folder.metadata.scores or {}).items()}
+        parameters = sum(tensor.numel() for tensor in folder.tensors.values())
+        costs = {key: made[key] for key in ("tokens", "processor_seconds", "seconds")}
+        return {**costs, "steps": folder.metadata.steps, "parameters": parameters, "scores": scores}
+
+    def _gain(self, name: str) -> Mapping[str, Any]:
+        path = Path(self.options.work) / f"intermediate-{name}.json"
+        return read_json(path)["tasks"] if path.is_file() else {}
+
+    def _text(self) -> dict[str, Any]:
+        manifest = read_json(Path(self.options.work) / "text" / "ordered" / "corpus.json")
+        return {name: manifest[name] for name in ("documents", "sentences", "tokens", "held_out")}
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--work", type=Path, required=True, help="the folder of models and cells")
+    parser.add_argument("--text", type=Path, nargs="*", default=[], help="[the docstrings of this package]")
+    parser.add_argument("--data", type=Path, help="labelled files [tasks that are made from the text]")
+    parser.add_argument("--questions", default=",".join(ORDER), help="names, in the order in which they are answered")
+    parser.add_argument("--tasks", help="only these tasks, of those of the questions [all]")
+    parser.add_argument("--tokens", type=int, help="of each pre-training [400000; without --text 20000]")
+    parser.add_argument("--pieces", type=int, help="of the vocabulary [4000; without --text 1000]")
+    parser.add_argument("--labels", type=int, help="training examples of a task [1000; without --data 60]")
+    parser.add_argument("--dev", type=int, help="most dev examples of a task [500; without --data 60]")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--size", default="tiny")
+    parser.add_argument("--most", type=int, default=3000, help="examples of the intermediate task")
+    parser.add_argument("--out", type=Path, help="the result, without its ending [in results/]")
+    found = parser.parse_args(arguments)
+    found.tokens = found.tokens or (400_000 if found.text else 20_000)
+    found.pieces = found.pieces or (4000 if found.text else 1000)
+    found.labels = found.labels or (60 if found.data is None else 1000)
+    found.dev = found.dev or (60 if found.data is None else 500)
+    found.questions = found.questions.split(",")
+    found.tasks = found.tasks.split(",") if found.tasks else []
+    if unknown := set(found.questions) - set(ORDER):
+        parser.error(f"expected questions among {', '.join(ORDER)}; found {', '.join(sorted(unknown))}")
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main()["questions"], indent=1))
