@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.layers import activation, linear, norm
-from bertsmith.model.noise import Noise
+from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.our_names import HIDDEN_UNITS
 
 _INNER_DROPOUT = 0.1  # of the hidden units, where there is dropout at all
@@ -49,12 +49,7 @@ class HeadBlocks(nn.Module):
 
     def forward(self, vectors: Tensor, noise: Noise | None, dropout: float) -> Tensor:
         """The hidden units [N, 50] of the vectors [N, width]."""
-        x = _dropped(norm(vectors, self.norm), noise, dropout)
+        ones = (1,) * len(vectors)
+        x = dropped(norm(vectors, self.norm), noise, dropout, ones)
         x = norm(activation(linear(x, self.hidden), "relu"), self.hidden_norm)
-        return _dropped(x, noise, min(dropout, _INNER_DROPOUT))
-
-
-def _dropped(x: Tensor, noise: Noise | None, probability: float) -> Tensor:
-    if noise is None or not probability:
-        return x
-    return x * noise.keep(probability, [x.shape[1]] * len(x), x.dtype).view_as(x) / (1 - probability)
+        return dropped(x, noise, min(dropout, _INNER_DROPOUT), ones)

@@ -24,7 +24,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model.memory import Memory
-from bertsmith.model.noise import Noise, NoiseOfTexts
+from bertsmith.model.noise import Noise, NoiseOfTexts, dropped
 from bertsmith.model.our_names import (
     ATTENTION,
     BLOCKS,
@@ -220,16 +220,12 @@ class EncoderForTask(_OnEncoder):
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
-        if head.has_reader:
-            pass  # it has dropout of its own
-        elif head.has_blocks:
+        if head.has_blocks:
             blocks = self.get_submodule(BLOCKS)
             hidden = blocks(hidden, noise, probability)
-        elif noise is not None and probability:
+        elif not head.has_reader:  # which has dropout of its own
             counts = batch.lengths if read is None else read.counts
-            counts = (1,) * len(counts) if head.pooled else counts
-            keep = noise.keep(probability, [count * hidden.shape[1] for count in counts], hidden.dtype)
-            hidden = hidden * keep.view_as(hidden) * (1 / (1 - probability))
+            hidden = dropped(hidden, noise, probability, (1,) * len(counts) if head.pooled else counts)
         layer = self.output_layer
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.model.layers import ScaledLinear, linear
 from bertsmith.model.lstm_layer import LstmLayer
-from bertsmith.model.noise import Noise
+from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.our_names import READER_UNITS
 
 DROPOUT = 0.2
@@ -64,18 +64,20 @@ class SentenceReader(nn.Module):
             noise: the source of dropout of the sequences.
             of_rows: the source of dropout of the rows.
         """
-        states = self.second(self.first(_dropped(self.mix(picked), lengths, noise), lengths), lengths)  # [T, 2C]
+        states = self.second(
+            self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths), lengths
+        )  # [T, 2C]
         if self.attends:
             states = torch.cat([states, attended(states, lengths, places)], dim=1)  # [T, 4C]
-            states = self.third(_dropped(states, lengths, noise), lengths)
+            states = self.third(dropped(states, noise, DROPOUT, lengths), lengths)
         texts = torch.segment_reduce(states, "max", lengths=torch.tensor(lengths, device=states.device))
         texts = texts[list(places)]
         if self.is_pair:
             one, other = texts.view(-1, 2, texts.shape[1]).unbind(1)  # [N, 2C] each
             texts = torch.cat([one, other, (one - other).abs(), one * other], dim=1)
         ones = (1,) * len(texts)
-        vectors = linear(_dropped(texts, ones, of_rows), self.hidden).tanh()
-        return _dropped(vectors, ones, of_rows)
+        vectors = linear(dropped(texts, of_rows, DROPOUT, ones), self.hidden).tanh()
+        return dropped(vectors, of_rows, DROPOUT, ones)
 
 
 class BiLstm(nn.Module):
@@ -106,10 +108,3 @@ def attended(states: Tensor, lengths: Lengths, places: tuple[int, ...]) -> Tenso
         found[one] = products.softmax(dim=1) @ parts[other]
         found[other] = products.T.softmax(dim=1) @ parts[one]
     return torch.cat(cast("list[Tensor]", found))
-
-
-def _dropped(x: Tensor, lengths: Lengths, noise: Noise | None) -> Tensor:
-    if noise is None:
-        return x
-    keep = noise.keep(DROPOUT, [length * x.shape[1] for length in lengths], x.dtype)
-    return x * keep.view_as(x) * (1 / (1 - DROPOUT))

@@ -18,7 +18,6 @@ Ruder (2018), "Universal Language Model Fine-tuning for Text Classification", se
 dropout and for long texts.
 """
 
-import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
@@ -32,7 +31,7 @@ from bertsmith.errors import nearest
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import Embedding, activation, initialize, linear
+from bertsmith.model.layers import Embedding, initialize
 from bertsmith.model.lstm_dropout import LstmDropout
 from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
@@ -237,25 +236,6 @@ class AwdLstmModel(Encoder):
             trace.hidden_states += hidden
         of_rows = batch.lengths if read is None else read.counts
         return drops.output(hidden[-1], of_rows, range(batch.num_rows))
-
-    def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
-        return activation(linear(first, self.pooler), self.config.pooler_activation)
-
-    def lower(self, depth: int) -> "AwdLstmModel":
-        """The same encoder without the layers above `depth`; it shares all parameters."""
-        if depth == len(self.layers):
-            return self
-        lower = copy.copy(self)
-        lower._modules = {**self._modules, "layers": self.layers[:depth]}
-        return lower
-
-    def height(self, name: str) -> int:
-        """0 for the word table, 1 to L for the layers, L+1 for the pooler."""
-        part, _, rest = name.partition(".")
-        if part == "embeddings":
-            return 0
-        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
 
     def _first_states(self, memory: Memory | None) -> list[State | None]:
         """The state of each layer before the batch."""

@@ -15,7 +15,6 @@ Source: Peters et al. (2018), "Deep contextualized word representations", sectio
 released code (allenai/bilm-tf), from which dropout and the places of the clips are taken.
 """
 
-import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -35,10 +34,10 @@ from bertsmith.model.character_cnn import (
 )
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import activation, initialize, linear
+from bertsmith.model.layers import initialize
 from bertsmith.model.lstm_layer import LstmLayer
 from bertsmith.model.memory import Memory
-from bertsmith.model.noise import Noise
+from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
 from bertsmith.settings import help_field, require
 from bertsmith.text.vocabulary import Vocabulary
@@ -220,7 +219,7 @@ class ElmoModel(Encoder):
             names = f"hidden.{number}", f"cells.{number}"
             state = (known[names[0]], known[names[1]]) if names[0] in known else None
             # The noise is drawn for one direction after the other.
-            onward = self._dropped(forward, batch, noise), self._dropped(backward, batch, noise)
+            onward = (dropped(half, noise, config.hidden_dropout_prob, batch.lengths) for half in (forward, backward))
             forward, backward, (after[names[0]], after[names[1]]) = layer(*onward, batch.lengths, state)
             hidden = torch.cat([forward, backward], dim=1)  # [T, D]
             if number == config.num_hidden_layers - 1:
@@ -231,34 +230,8 @@ class ElmoModel(Encoder):
             hidden = torch.cat([forward, backward], dim=1)
         if memory is not None:
             memory.replace(after, batch.lengths)
-        return self._dropped(hidden, batch, noise, batch.lengths if read is None else read.counts).to(dtype)
-
-    def _dropped(self, x: Tensor, batch: Batch, noise: Noise | None, counts: tuple[int, ...] | None = None) -> Tensor:
-        """`x` after dropout, its rows in sequences of `counts`; by default those of the batch."""
-        probability = self.config.hidden_dropout_prob
-        if noise is None or not probability:
-            return x
-        sizes = [count * x.shape[1] for count in (batch.lengths if counts is None else counts)]
-        return x * noise.keep(probability, sizes, x.dtype).view_as(x) * (1 / (1 - probability))
-
-    def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] that represent the rows."""
-        return activation(linear(first, self.pooler), self.config.pooler_activation)
-
-    def lower(self, depth: int) -> "ElmoModel":
-        """The same encoder without the layers above `depth`; it shares all parameters."""
-        if depth == len(self.layers):
-            return self
-        lower = copy.copy(self)
-        lower._modules = {**self._modules, "layers": self.layers[:depth]}
-        return lower
-
-    def height(self, name: str) -> int:
-        """0 for the character convolutions, 1 to L for the layers, L+1 for the pooler."""
-        part, _, rest = name.partition(".")
-        if part == "embeddings":
-            return 0
-        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
+        counts = batch.lengths if read is None else read.counts
+        return dropped(hidden, noise, config.hidden_dropout_prob, counts).to(dtype)
 
 
 class ElmoLayer(nn.Module):

@@ -6,13 +6,15 @@ Letters: T tokens in the flat batch, N sequences, R positions that are read, V v
 """
 
 import abc
+import copy
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model.layers import activation, linear
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 from bertsmith.text.vocabulary import Vocabulary
@@ -39,13 +41,17 @@ class Trace:
 
 
 class Encoder(nn.Module, abc.ABC):
-    """A model that turns a flat batch of tokens into hidden states.
+    """A model that turns a flat batch of tokens into hidden states: `embeddings`, then layers, a pooler on top.
 
     Attributes:
         config: its shape.
+        layers: L layers, from the bottom to the top.
+        pooler: the linear layer of the pooler; absent if the architecture has none (`EncoderConfig.can_pool`).
     """
 
     config: "EncoderConfig"
+    layers: nn.ModuleList
+    pooler: nn.Linear
 
     @property
     def width(self) -> int:
@@ -113,21 +119,33 @@ class Encoder(nn.Module, abc.ABC):
             dtype: dtype of the activations; that of the parameters if not given.
             trace: receives the hidden states, and the attentions if it asks for them.
             memory: what was read of the same sequences before; the batch continues them, and afterwards the memory
-                includes it. Only a causal encoder has one.
+                includes it. A causal encoder has one, and so has the half of another that reads from left to right.
         """
 
-    @abc.abstractmethod
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows.
 
-    @abc.abstractmethod
-    def lower(self, depth: int) -> "Encoder":
+        Without a pooler, these states themselves.
+        """
+        if not self.config.can_pool:
+            return first
+        return activation(linear(first, self.pooler), self.config.pooler_activation)
+
+    def lower(self, depth: int) -> Self:
         """The same encoder without the layers above `depth`; it shares all parameters."""
+        if depth == len(self.layers):
+            return self
+        lower = copy.copy(self)
+        lower._modules = {**self._modules, "layers": self.layers[:depth]}
+        return lower
 
-    @abc.abstractmethod
     def height(self, name: str) -> int:
         """The level of a parameter above the input: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
 
         Args:
             name: a name from `named_parameters`.
         """
+        part, _, rest = name.partition(".")
+        if part == "embeddings":
+            return 0
+        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1

@@ -28,6 +28,19 @@ class Noise(Protocol):
         ...
 
 
+def dropped(x: Tensor, noise: Noise | None, probability: float, counts: Sequence[int]) -> Tensor:
+    """`x` [T, W] after dropout; the elements that are kept make up for the others.
+
+    Args:
+        noise: without it nothing is dropped.
+        counts: how many of the T vectors belong to each row.
+    """
+    if noise is None or not probability:
+        return x
+    keep = noise.keep(probability, [count * x.shape[1] for count in counts], x.dtype)
+    return x * keep.view_as(x) * (1 / (1 - probability))
+
+
 class RowNoise:
     """Noise per sequence, for the CPU.
 

@@ -12,7 +12,6 @@ docs/decisions/0019-residuals-in-fp32.md.
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
-import copy
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -26,14 +25,13 @@ from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import (
     Embedding,
     PreparedLinear,
-    activation,
     initialize,
     linear,
     norm,
     sinusoidal_positions,
 )
 from bertsmith.model.memory import Memory
-from bertsmith.model.noise import Noise
+from bertsmith.model.noise import Noise, dropped
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -97,30 +95,6 @@ class TransformerEncoder(Encoder):
         """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
-    def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows.
-
-        Without a pooler, these states themselves.
-        """
-        if not self.config.can_pool:
-            return first
-        return activation(linear(first, self.pooler), self.config.pooler_activation)
-
-    def lower(self, depth: int) -> "TransformerEncoder":
-        """The same encoder without the layers above `depth`; it shares all parameters."""
-        if depth == len(self.layers):
-            return self
-        lower = copy.copy(self)
-        lower._modules = {**self._modules, "layers": self.layers[:depth]}
-        return lower
-
-    def height(self, name: str) -> int:
-        """0 for the embeddings, 1 to L for the layers, L+1 for the pooler."""
-        part, _, rest = name.partition(".")
-        if part == "embeddings":
-            return 0
-        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
-
 
 class Embeddings(nn.Module):
     """The sum of word vectors and, if the encoder has them, segment and position vectors; a norm, if any; dropout."""
@@ -152,12 +126,7 @@ class Embeddings(nn.Module):
             table = sinusoidal_positions(longest, config.hidden_size).to(total)
             total = total + table[own_positions]
         hidden = (norm(total, self.norm) if config.norms_embeddings else total).to(dtype)
-        probability = config.embedding_dropout
-        if noise is None or not probability:
-            return hidden
-        sizes = [length * config.hidden_size for length in batch.lengths]
-        keep = noise.keep(probability, sizes, dtype).view_as(hidden)
-        return hidden * keep * (1 / (1 - probability))
+        return dropped(hidden, noise, config.embedding_dropout, batch.lengths)
 
 
 class Layer(nn.Module):
