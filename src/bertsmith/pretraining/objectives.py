@@ -187,24 +187,9 @@ def _masked(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> Find
     return Masker(vocabulary, settings).mask_rows
 
 
-def _next(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
-    return next_pieces
-
-
-def _both(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
-    return both_neighbors
-
-
-def _previous(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
-    return previous_pieces
-
-
-def _copies(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
-    return second_copies
-
-
-def _none(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
-    return no_pieces
+def _always(find: FindTargets) -> "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]":
+    """For targets that depend neither on the vocabulary nor on the settings."""
+    return lambda vocabulary, settings: find
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -244,14 +229,14 @@ OBJECTIVES: dict[str, Objective] = {
             help="next sentence only",
             walk=walk_next_sentence,
             positive_pairs="random next",
-            find_targets=_none,
+            find_targets=_always(no_pieces),
             terms=(PAIRS,),
         ),
         Objective(
             name="left-to-right",
             help="one segment, every position predicts the next piece",
             walk=walk_single,
-            find_targets=_next,
+            find_targets=_always(next_pieces),
             is_causal=True,
             terms=(PIECES,),
         ),
@@ -259,7 +244,7 @@ OBJECTIVES: dict[str, Objective] = {
             name="autoencoder",
             help="read a text from left to right, then regenerate it (sequence autoencoder)",
             walk=walk_twice,
-            find_targets=_copies,
+            find_targets=_always(second_copies),
             is_causal=True,
             repeats_text=True,
             terms=(PIECES,),
@@ -268,7 +253,7 @@ OBJECTIVES: dict[str, Objective] = {
             name="forward+backward",
             help="one segment, every position predicts the next piece and, from right to left, the previous one",
             walk=walk_single,
-            find_targets=_both,
+            find_targets=_always(both_neighbors),
             terms=(NEXT, PREVIOUS),
         ),
         Objective(
@@ -276,7 +261,7 @@ OBJECTIVES: dict[str, Objective] = {
             help="for recurrent models: contiguous text in parallel tracks, the state carried from step to step, every "
             "position predicts the next piece",
             walk=walk_single,
-            find_targets=_next,
+            find_targets=_always(next_pieces),
             is_causal=True,
             carries_state=True,
             terms=(PIECES,),
@@ -285,7 +270,7 @@ OBJECTIVES: dict[str, Objective] = {
             name="backward-language-model",
             help="the same from right to left, every position predicts the piece before",
             walk=walk_single,
-            find_targets=_previous,
+            find_targets=_always(previous_pieces),
             is_causal=True,
             is_backward=True,
             carries_state=True,

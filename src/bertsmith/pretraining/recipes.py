@@ -13,7 +13,7 @@ import torch
 from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
-from bertsmith.model.config import EncoderConfig
+from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
@@ -29,7 +29,6 @@ _LEAST_HEADS = 8  # four neighbors on each side
 _WIDE = 512
 
 _NEW_MODEL: Mapping[str, Any] = {
-    "objective": "mlm",
     "masked_share": 0.3,
     "dynamic": True,
     "initialization": "corpus",
@@ -43,7 +42,6 @@ _NEW_MODEL: Mapping[str, Any] = {
 }
 # What differs for an architecture, by `model_type`: in the recipe auto, and in that of its own paper.
 _NEW_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
-    "elmo": {"objective": "forward+backward"},
     "openai-gpt": {"contiguous": True, "short_sequence_probability": 0.0},
 }
 # Radford et al. (2018), section 4.1; the budget in the paper is 100 epochs.
@@ -63,7 +61,6 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
 }
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
-    "objective": "mlm",
     "dynamic": True,
     "rows_per_step": 32,
     "learning_rate": 1e-4,
@@ -78,7 +75,6 @@ WINDOW, MOST_TRACKS = 70, 32  # tokens and tracks of a step of a recurrent model
 
 # What differs for a new recurrent language model, besides its learning rate.
 _RECURRENT: Mapping[str, Any] = {
-    "objective": "language-model",
     "optimizer": "adam",
     "max_length": WINDOW,
     "rows_per_step": MOST_TRACKS,
@@ -150,12 +146,10 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     places = (Path(str(settings["init"])), Path(str(settings["init"])) / "model")  # a model folder, or a run
     described = next((place / "config.json" for place in places if (place / "config.json").is_file()), None)
-    if described is None:
-        return {}
     try:
-        config = read_config(read_json(described))
+        config = BertConfig() if described is None else read_config(read_json(described))
     except BertsmithError:
-        return {}  # what is wrong with it is said where the model is loaded
+        config = BertConfig()  # what is wrong with the file is said where the model is loaded
     if not config.is_recurrent:
         return {"objective": objective_for(config), **_of_architecture(type(config), settings)}
     return {
@@ -170,7 +164,7 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def objective_for(config: EncoderConfig) -> str:
-    """The objective that a model is continued with, if none is given."""
+    """The objective of a model, if none is given."""
     if config.is_recurrent:
         return "backward-language-model" if config.reads_backward else "language-model"
     if config.two_directions:
@@ -194,8 +188,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     new = require_architecture(settings.get("architecture") or "bert").config
     if config is not None:
         new = type(read_config(read_json(Path(str(config)))))
-    if new.always_causal:
-        values["objective"] = "left-to-right"
+    values["objective"] = objective_for(new())
     values |= _of_architecture(new, settings)
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
