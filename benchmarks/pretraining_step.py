@@ -24,8 +24,8 @@ from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.encoders.bert import NAMES
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings

@@ -29,8 +29,8 @@ import torch.nn.functional as F
 from harness import RESULTS, machine, machine_label, write_result
 from torch import Tensor, nn
 
+from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.model.layers import initialize
 from bertsmith.model.lstm_layer import LstmLayer

@@ -23,7 +23,7 @@ FLOORS = {
     "runtime": 0,
     "text": 1, "training": 1, "metrics": 1,
     "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
-    "corpus": 3, "heads": 3,
+    "corpus": 3, "encoders": 3, "heads": 3,
     "checkpoints": 4,
     "datasets": 5,
     "encoding": 5, "word_vectors": 5,

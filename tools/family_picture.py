@@ -43,7 +43,7 @@ FAMILY = {
     "DistilBERT": Member(2019.8, 6, ("BERT",)),
     "Sentence-BERT": Member(2019.7, 5, ("BERT",)),
 }
-_FIRST_YEAR = 2012  # older systems stand at the left edge, with their year
+_FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
 
 
 def picture() -> Figure:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from bertsmith.encoders.bert import BertModel
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.model.encoder import Trace
 from bertsmith.runtime import choose

@@ -17,8 +17,8 @@ from bertsmith.checkpoints.hub import is_hub_id, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
+from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import InputError
-from bertsmith.model.bert import NAMES
 
 ID = "google-bert/bert-base-uncased"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

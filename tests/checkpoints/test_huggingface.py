@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
 from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.model.our_names import plain
 from bertsmith.text.normalize import TextRules

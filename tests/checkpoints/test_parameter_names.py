@@ -6,9 +6,9 @@ import torch
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.plan import plan_loading
+from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.model.parameter_names import Match, Skip
 from checkpoints.tiny import tiny_tensors

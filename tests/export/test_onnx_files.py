@@ -14,6 +14,7 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoders.bert import BertModel
 from bertsmith.encoding import onnx_session
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of
@@ -26,7 +27,6 @@ from bertsmith.export.onnx_files import write_fp32, write_int8
 from bertsmith.export.onnx_graph import build_graph
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for

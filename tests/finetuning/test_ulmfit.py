@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
@@ -22,7 +23,6 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.task_head import Head
-from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.batch import Batch
 from bertsmith.model.noise import RowNoise
 from bertsmith.runtime import choose

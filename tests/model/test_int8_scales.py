@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel
 from bertsmith.model.calibration import observe, observed_scales
 from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
 from bertsmith.model.prepared import prepare

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bertsmith import runtime
+from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel
 from bertsmith.model.encoder import Trace
 from bertsmith.model.int8_linear import Int8Linear, quantise_tokens, quantise_weight
 from bertsmith.model.prepared import PackedLinear, prepare

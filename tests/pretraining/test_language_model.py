@@ -16,10 +16,10 @@ import bertsmith
 from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.shards import Corpus
+from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.errors import CheckpointError, ConfigError, CorpusError
 from bertsmith.files import read_json, read_json_lines, write_json
 from bertsmith.heads.task_head import Head
-from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.batch import Batch
 from bertsmith.model.memory import Memory
 from bertsmith.pretraining.language_model import LanguageModelling

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from bertsmith.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.encoders.gpt import GptConfig
 from bertsmith.errors import BertsmithError, ConfigError
 from bertsmith.files import write_json
-from bertsmith.model.awd_lstm import AwdLstmConfig
 from bertsmith.model.config import BertConfig
-from bertsmith.model.gpt import GptConfig
 from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.settings import TrainSettings

@@ -10,12 +10,12 @@ import torch
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.heads.sampled_softmax import PieceSampler, sampled_logits
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.model.batch import Batch
-from bertsmith.model.elmo import ElmoConfig, ElmoModel
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain

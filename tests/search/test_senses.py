@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from bertsmith.encoders.bert import BertModel
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.model.encoder import Trace
 from bertsmith.randomness import generator
 from bertsmith.runtime import choose

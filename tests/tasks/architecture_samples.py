@@ -13,13 +13,13 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
-from bertsmith.model.awd_lstm import AwdLstmConfig
+from bertsmith.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.encoders.distilbert import DistilBertConfig
+from bertsmith.encoders.elmo import ElmoConfig
+from bertsmith.encoders.gpt import GptConfig
+from bertsmith.encoders.roberta import RobertaConfig
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.distilbert import DistilBertConfig
-from bertsmith.model.elmo import ElmoConfig
 from bertsmith.model.encoder import Encoder
-from bertsmith.model.gpt import GptConfig
-from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
+from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model import awd_lstm, bert, distilbert, elmo, gpt, roberta
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.model.parameter_names import ParameterNames

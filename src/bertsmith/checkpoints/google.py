@@ -20,9 +20,9 @@ from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, part
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
+from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
-from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, whole
 from bertsmith.model.parameter_names import Match

@@ -5,7 +5,7 @@ Source: the variable scopes of the original modeling.py, run_classifier.py and r
 
 import re
 
-from bertsmith.model.bert import NAMES
+from bertsmith.encoders.bert import NAMES
 from bertsmith.model.parameter_names import Match, Row, Skip
 
 _BY_GOOGLE = {row.google: Match(row.ours, row.transposed) for row in NAMES.rows()}

@@ -185,7 +185,7 @@ def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, re
     Args:
         reads: what the head of a task on whole rows reads, one of `our_names.READS`.
 
-    >>> from bertsmith.model.bert import NAMES
+    >>> from bertsmith.encoders.bert import NAMES
     >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
     ('BertForPreTraining', 'BertForMultipleChoice')
     >>> class_of(NAMES, ("classifier",), "classification", "mean")

@@ -7,10 +7,10 @@ import dataclasses
 from pathlib import Path
 
 from bertsmith.checkpoints.weights import WEIGHT_FILES
+from bertsmith.encoders.distilbert import DistilBertConfig
+from bertsmith.encoders.roberta import RobertaConfig
 from bertsmith.errors import InputError
 from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.distilbert import DistilBertConfig
-from bertsmith.model.roberta import RobertaConfig
 
 _UNCASED, _CASED, _MULTILINGUAL_CASED, _MULTILINGUAL_UNCASED, _CHINESE = 30522, 28996, 119547, 105879, 21128
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # The heads of a model: of its task, or of pre-training.
 TASK, MASKED_LM, NEXT_SENTENCE = "task", "masked_lm", "next_sentence"
+MASKED, NEXT, PREVIOUS = "masked", "next", "previous"
 
 
 class Engine(abc.ABC):
@@ -51,13 +52,8 @@ class Engine(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def is_causal(self) -> bool:
-        """Whether the head of pieces predicts the next one, from what is to its left, instead of filling masks."""
-
-    @property
-    def reads_backward(self) -> bool:
-        """Whether that next piece is the one on the left, from what is to its right."""
-        return False
+    def predicts(self) -> str:
+        """Which pieces the head of pieces predicts: those that are `MASKED`, the `NEXT` one, or the `PREVIOUS` one."""
 
     @property
     def masked_lm_tokens(self) -> int:

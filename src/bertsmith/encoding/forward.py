@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, TASK, Engine
+from bertsmith.encoding.engine import MASKED, MASKED_LM, NEXT, NEXT_SENTENCE, PREVIOUS, TASK, Engine
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
@@ -42,15 +42,12 @@ class TorchEngine(Engine):
         return self._model.encoder.max_tokens
 
     @property
-    def is_causal(self) -> bool:
-        """See `Engine`."""
+    def predicts(self) -> str:
+        """See `Engine`; of a model that reads in two directions, what its forward half predicts."""
         config = self._model.config
-        return config.is_causal or config.two_directions
-
-    @property
-    def reads_backward(self) -> bool:
-        """See `Engine`."""
-        return self._model.config.reads_backward
+        if config.reads_backward:
+            return PREVIOUS
+        return NEXT if config.is_causal or config.two_directions else MASKED
 
     def width(self, head: str) -> int:
         """See `Engine`."""
@@ -76,7 +73,7 @@ class TorchEngine(Engine):
     @property
     def has_memory(self) -> bool:
         """See `Engine`."""
-        return self.is_causal
+        return self.predicts != MASKED
 
     def new_memory(self) -> Memory:
         """See `Engine`."""

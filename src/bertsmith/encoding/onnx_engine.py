@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from bertsmith.checkpoints.onnx_folder import OnnxFolder
-from bertsmith.encoding.engine import NEXT_SENTENCE, Engine
+from bertsmith.encoding.engine import MASKED, NEXT, NEXT_SENTENCE, Engine
 from bertsmith.encoding.onnx_session import (
     PER_TOKEN,
     Hooks,
@@ -142,9 +142,9 @@ class OnnxEngine(Engine):
         return self._model.max_tokens
 
     @property
-    def is_causal(self) -> bool:
+    def predicts(self) -> str:
         """See `Engine`."""
-        return self._model.shape.is_causal
+        return NEXT if self._model.shape.is_causal else MASKED
 
     @property
     def masked_lm_tokens(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.encoding.engine import Engine
+from bertsmith.encoding.engine import NEXT, PREVIOUS, Engine
 from bertsmith.encoding.units import Logits
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.finite import require_finite
@@ -197,10 +197,12 @@ def require_causal(engine: Engine) -> None:
     Raises:
         CheckpointError: it does not.
     """
-    if not engine.is_causal or engine.reads_backward:
+    if engine.predicts != NEXT:
         raise CheckpointError(
             expected="a model that predicts the next piece",
-            found="one that reads from right to left" if engine.is_causal else "a bidirectional one, which sees it",
+            found="one that reads from right to left"
+            if engine.predicts == PREVIOUS
+            else "a bidirectional one, which sees it",
             fix="name a language model, such as one of `bertsmith pretrain --architecture openai-gpt`",
         )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, Engine
+from bertsmith.encoding.engine import MASKED, MASKED_LM, NEXT_SENTENCE, Engine
 from bertsmith.encoding.units import Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
 from bertsmith.finite import require_finite
@@ -139,7 +139,7 @@ class PretrainedPredictor:
             places: the names of the texts in the error message.
 
         Raises:
-            CheckpointError: the model reads from left to right.
+            CheckpointError: the model predicts the next piece, or the one before.
             InputError: a text has no [MASK], or is longer than the model reads; the message names its place.
             NotFiniteError: the model computed no finite numbers for a text; the message names its place.
         """
@@ -161,11 +161,11 @@ class PretrainedPredictor:
         """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
 
         Raises:
-            CheckpointError: the model reads from left to right.
+            CheckpointError: the model predicts the next piece, or the one before.
             InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
             NotFiniteError: the model computed no finite numbers for a text.
         """
-        if self.engine.is_causal:
+        if self.engine.predicts != MASKED:
             raise CheckpointError(
                 expected="a model that was trained to fill masks",
                 found="a language model, which predicts the next piece or the one before",

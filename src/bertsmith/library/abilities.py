@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from bertsmith.encoding.engine import MASKED, NEXT
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import can_score_pairs
@@ -62,9 +63,8 @@ def find_abilities(
     """
     found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
-        found += ["fill"] if "mlm" in parts and not pretrained.engine.is_causal else []
-        reads_on = pretrained.engine.is_causal and not pretrained.engine.reads_backward
-        found += ["complete", "perplexity"] if "mlm" in parts and reads_on else []
+        found += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
+        found += ["complete", "perplexity"] if "mlm" in parts and pretrained.engine.predicts == NEXT else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:
         found += ["embed", "features"] if encoder.is_torch else ["embed"]

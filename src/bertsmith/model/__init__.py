@@ -1,1 +1,1 @@
-"""The model: its configuration, the flat batch, attention, the encoder in one file, its heads."""
+"""What encoders are made of: configuration, flat batch, attention, layers, dropout, memory of what was read before."""

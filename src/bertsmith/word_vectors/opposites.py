@@ -38,15 +38,15 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OppositesScore:
-    """How well similar and opposite pairs are told apart.
+    """How well vectors separate similar pairs from opposite ones.
 
     Attributes:
         similar, opposite: the number of pairs whose words both have a vector.
         left_out: the other pairs.
         cosine_of_similar, cosine_of_opposite: mean cosines.
         by_cosine: the probability that a similar pair has a higher cosine than an opposite one (AUC); 0.5 is chance.
-        by_probe: the same of the probe, on pairs whose words it was not trained on; None if the pairs share so many
-            words that nothing can be kept out.
+        by_probe: the same of the probe, on pairs whose words it was not trained on; None if too many pairs have
+            words in common for any to be held out.
     """
 
     similar: int

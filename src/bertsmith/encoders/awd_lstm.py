@@ -27,12 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.encoders.lstm_dropout import LstmDropout
 from bertsmith.errors import nearest
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import Embedding, initialize
-from bertsmith.model.lstm_dropout import LstmDropout
 from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise

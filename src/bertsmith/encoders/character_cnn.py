@@ -171,7 +171,7 @@ class CharacterCnn(nn.Module):
     def _encode(self, pieces: Tensor, dtype: torch.dtype) -> Tensor:
         """The vectors [U, O] of `pieces`, int64 [U]."""
         spelled = self._spelled()[pieces].long()  # [U, 50]
-        # Beyond the longest piece there is only padding. Of the places that lie in it entirely, one is enough.
+        # Beyond the longest piece there is only padding. One window that has nothing but padding is enough.
         longest = int((spelled != PADDING).sum(dim=1).max())
         spelled = spelled[:, : min(longest + _WIDEST, MOST_CHARACTERS)]
         characters = F.embedding(spelled, self.character.weight).to(dtype).transpose(1, 2)  # [U, E, c]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.model.character_cnn import MOST_CHARACTERS, CharacterCnn, characters_of
+from bertsmith.encoders.character_cnn import MOST_CHARACTERS, CharacterCnn, characters_of
 from bertsmith.model.layers import initialize
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from oracles.elmo_oracle import piece_vector, spelled

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch
-from bertsmith.model.elmo import ElmoConfig, ElmoModel
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import RowNoise

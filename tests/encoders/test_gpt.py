@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.encoders.gpt import GptConfig
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.gpt import GptConfig
 from bertsmith.model.memory import Memory
 from model.examples import random_batch, shake, small_config
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.model.encoder import Trace
 from bertsmith.model.layers import activation, sinusoidal_positions

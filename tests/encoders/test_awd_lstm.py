@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.encoders.awd_lstm import AwdLstmConfig, AwdLstmModel
 from bertsmith.errors import ConfigError
-from bertsmith.model.awd_lstm import AwdLstmConfig, AwdLstmModel
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory

@@ -16,7 +16,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.noise import Noise
 
 if TYPE_CHECKING:
-    from bertsmith.model.awd_lstm import AwdLstmConfig
+    from bertsmith.encoders.awd_lstm import AwdLstmConfig
 
 
 class LstmDropout:

@@ -23,8 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.character_cnn import (
+from bertsmith.encoders.character_cnn import (
     CHARACTER_WIDTH,
     CONVOLUTIONS,
     NUM_CHARACTERS,
@@ -32,6 +31,7 @@ from bertsmith.model.character_cnn import (
     CharacterCnn,
     filters_of,
 )
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import initialize
