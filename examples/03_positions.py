@@ -15,9 +15,9 @@ import torch
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
+from bertsmith.encoders.bert import BertModel
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings
 

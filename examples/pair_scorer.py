@@ -10,8 +10,8 @@ from mentions import Mentions, encoded
 from torch import Tensor, nn
 
 from bertsmith import WordPieceTokenizer
+from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, train
 
