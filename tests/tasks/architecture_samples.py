@@ -13,8 +13,10 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.encoders.albert import AlbertConfig
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoders.distilbert import DistilBertConfig
+from bertsmith.encoders.electra import ElectraConfig
 from bertsmith.encoders.elmo import ElmoConfig
 from bertsmith.encoders.gpt import GptConfig
 from bertsmith.encoders.roberta import RobertaConfig
@@ -23,11 +25,11 @@ from bertsmith.model.encoder import Encoder
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta")
+ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert")
 EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
-WITH_HEADS = ("bert", "distilbert", "roberta")  # whose heads of tasks transformers has
-OTHERS = ("distilbert", "roberta")
-CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
+WITH_HEADS = ("bert", "distilbert", "roberta", "electra", "albert")  # whose heads of tasks transformers has
+OTHERS = ("distilbert", "roberta", "electra", "albert")
+CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta", "electra": "Electra", "albert": "Albert"}
 HEADS = (
     "Model",
     "ForMaskedLM",
@@ -96,6 +98,12 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         return GptConfig(
             **{**shape, "intermediate_size": 128}, vocab_size=CONFIG.vocab_size, max_position_embeddings=64
         )
+    if architecture in ("electra", "albert"):
+        # Of an ALBERT of three layers, the first two share their parameters.
+        narrow = {"vocab_size": CONFIG.vocab_size, "max_position_embeddings": 64, "embedding_size": 16}
+        if architecture == "electra":
+            return ElectraConfig(**shape, **narrow)
+        return AlbertConfig(**{**shape, "num_hidden_layers": 3}, **narrow, num_hidden_groups=2)
     pieces = len(tokenizer_of("roberta").vocabulary)
     return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
 

@@ -142,6 +142,12 @@ def load_for_task(
     with torch.device("meta"):
         model = EncoderForTask(new_encoder(config), head, seed=None, predicts=predicts)
     state = model.state_dict()
+    if reinit_layers and config.num_distinct_layers < layers:
+        raise ConfigError(
+            expected=f"no reinit_layers for a {config.display_name}, whose layers share their parameters",
+            found=str(reinit_layers),
+            fix="leave it out",
+        )
     reinitialized = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
     reinitialized += ("bert.pooler.",) if reinit_layers else ()
     taken = {
