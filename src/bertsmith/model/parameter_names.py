@@ -101,11 +101,13 @@ class ParameterNames:
         """All rows of the table."""
         yield from (*self.embeddings, *self.layer, *(row for part in self.parts.values() for row in part))
 
-    def from_huggingface(self, name: str, stored: Collection[str] = ()) -> Match | Skip | None:
+    def from_huggingface(self, name: str, stored: Collection[str] = (), declared: str = "") -> Match | Skip | None:
         """Our name for a Hugging Face name; None for an unknown one. The prefix of the encoder may be absent.
 
         Args:
             stored: all names of the checkpoint, which identify the variant.
+            declared: the class of `transformers` that the checkpoint names, which identifies a variant without names of
+                its own.
         """
         if name.startswith(tuple(f"{part}." for part in _OF_NO_OTHER_LIBRARY)):
             return Match(name)
@@ -117,8 +119,9 @@ class ParameterNames:
         for old, new in _OLD_NORM.items():
             if full.endswith(old):
                 full = full.removesuffix(old) + new
-        for names in self.variants.values():
-            if not set(names.values()) & set(stored):
+        for kind, names in self.variants.items():
+            own = set(names.values()) - self._by_huggingface.keys()
+            if not own & set(stored) and (own or declared != self.class_prefix + kind):
                 continue
             by_name = {theirs: ours for ours, theirs in names.items()}
             if full in by_name:
