@@ -109,7 +109,9 @@ def test_logits_and_gradients_of_a_folder_of_transformers_are_theirs(
     for loss in losses:
         loss.backward()
     names = architecture_of(folder.config).names
-    gradients = split_fused({name: one.grad for name, one in model.named_parameters() if one.grad is not None}, names)
+    found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    first = {copy: names.to_huggingface(ours) for copy, ours in names.copies.items()}  # the second name of one tensor
+    gradients = split_fused({first.get(name, name): gradient for name, gradient in found.items()}, names)
     mapped = 0
     for name, parameter in mine.named_parameters():
         if parameter.grad is not None:

@@ -153,6 +153,8 @@ class UnigramPipeline:
         # Whether what is between two spaces has pieces of its own, whatever is around it; these are remembered.
         self._is_local = splits_first and scheme in ("always", "never")
         self._of_chunk: dict[str, list[int]] = {}
+        self._all_added = _pattern(self._added)
+        self._not_special = _pattern([text for text, one in self._added.items() if not one.get("special")])
         self._model = Unigram(pieces, unknown, [*ids.values()])
         self._ids, self._special = {piece: id for id, (piece, _) in enumerate(pieces)} | ids, frozenset(special)
         self._pieces = {id: piece for piece, id in self._ids.items()}
@@ -209,7 +211,8 @@ class UnigramPipeline:
     def _parts(self, text: str) -> Iterator[tuple[int, int, int | None]]:
         """The parts of a text (start, end) that are ordinary text, or else the id of an added piece."""
         place = 0
-        for match in self._added_pattern(everything=not self.encode_special_tokens).finditer(text) if self._added else ():
+        pattern = self._not_special if self.encode_special_tokens else self._all_added
+        for match in () if pattern is None else pattern.finditer(text):
             found = self._added[match["piece"]]
             start = match.start() if found.get("lstrip") else match.start("piece")
             end = match.end() if found.get("rstrip") else match.end("piece")
@@ -219,13 +222,6 @@ class UnigramPipeline:
             place = end
         if place < len(text):
             yield place, len(text), None
-
-    @functools.cache  # noqa: B019 - two patterns, which live as long as the tokenizer
-    def _added_pattern(self, *, everything: bool) -> re.Pattern[str]:
-        """What finds added pieces, with the white space around them; special ones only if `everything` counts."""
-        wanted = [text for text, one in self._added.items() if everything or not one.get("special")]
-        choices = "|".join(re.escape(text) for text in sorted(wanted, key=len, reverse=True))
-        return re.compile(rf"\s*(?P<piece>{choices})\s*" if choices else r"(?P<piece>(?!))")
 
     def _ids_of(self, text: str, part: tuple[int, int, int | None]) -> list[int]:
         start, end, id = part
@@ -275,3 +271,9 @@ class UnigramPipeline:
                     yield match[0], place + match.start() - added, 0
                 else:
                     yield match[0], place, added
+
+
+def _pattern(added: Iterable[str]) -> re.Pattern[str] | None:
+    """What finds added pieces, with the white space around them; None if there are none."""
+    choices = "|".join(re.escape(text) for text in sorted(added, key=len, reverse=True))
+    return re.compile(rf"\s*(?P<piece>{choices})\s*") if choices else None
