@@ -9,25 +9,39 @@ import tokenizers
 import torch
 import transformers
 
+from bertsmith.checkpoints.architectures import ARCHITECTURES as ARCHITECTURE_TABLE
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.encoders.albert import AlbertConfig
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoders.distilbert import DistilBertConfig
+from bertsmith.encoders.electra import ElectraConfig
 from bertsmith.encoders.elmo import ElmoConfig
 from bertsmith.encoders.gpt import GptConfig
+from bertsmith.encoders.modernbert import ModernBertConfig
+from bertsmith.encoders.mpnet import MpnetConfig
 from bertsmith.encoders.roberta import RobertaConfig
+from bertsmith.encoders.xlm_roberta import XlmRobertaConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta")
+ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert", "modernbert", "mpnet")
 EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
-WITH_HEADS = ("bert", "distilbert", "roberta")  # whose heads of tasks transformers has
-OTHERS = ("distilbert", "roberta")
-CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
+WITH_HEADS = ("bert", "distilbert", "roberta", "electra", "albert", "modernbert", "mpnet")  # whose heads of tasks transformers has
+OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet")
+WITH_OWN_TOKENIZER = ("albert", "modernbert", "xlm-roberta", "mpnet")  # as transformers writes it, in one file
+CLASS_PREFIXES = {
+    "distilbert": "DistilBert",
+    "roberta": "Roberta",
+    "electra": "Electra",
+    "albert": "Albert",
+    "modernbert": "ModernBert",
+    "xlm-roberta": "XLMRoberta",
+    "mpnet": "MPNet",
+}
 HEADS = (
     "Model",
     "ForMaskedLM",
@@ -37,17 +51,59 @@ HEADS = (
     "ForQuestionAnswering",
 )
 _ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+_LINES = [f"the {word} {other}" for word in WORDS for other in ("film", ".", "?")]
 
 
 @functools.cache
 def byte_level_files() -> tuple[str, str]:
     """`vocab.json` and `merges.txt` of a byte-level BPE in which each word of the samples is one piece."""
     learner = tokenizers.ByteLevelBPETokenizer()
-    lines = [f"the {word} {other}" for word in WORDS for other in ("film", ".", "?")]
-    learner.train_from_iterator(lines, 420, min_frequency=1, special_tokens=_ROBERTA_SPECIALS, show_progress=False)
+    learner.train_from_iterator(_LINES, 420, min_frequency=1, special_tokens=_ROBERTA_SPECIALS, show_progress=False)
     with tempfile.TemporaryDirectory() as folder:
         learner.save_model(folder)
         return tuple(Path(folder, name).read_text(encoding="utf-8") for name in ("vocab.json", "merges.txt"))
+
+
+def unigram_pieces(special: list[str]) -> list[tuple[str, float]]:
+    """Pieces with log-probabilities: the special ones, each word of the samples as one piece, and single characters."""
+    words = sorted({word.lower() for word in (*WORDS, "the", "film")})
+    letters = sorted({letter for word in words for letter in word} | set("abcdefghijklmnopqrstuvwxyz.?!,'-0123456789"))
+    pieces = [(f"\u2581{word}", -4.0 - 0.01 * rank) for rank, word in enumerate(words)]
+    return [*((piece, 0.0) for piece in special), *pieces, ("\u2581", -6.0), *((one, -9.0) for one in letters)]
+
+
+@functools.cache
+def peer_tokenizer(architecture: str) -> transformers.PreTrainedTokenizerFast:
+    """The tokenizer of `transformers` for an architecture whose vocabulary is not that of the samples."""
+    if architecture == "modernbert":
+        return modern_tokenizer()
+    if architecture == "albert":
+        return transformers.AlbertTokenizer(vocab=unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
+    if architecture == "xlm-roberta":
+        pieces = unigram_pieces(["<s>", "<pad>", "</s>", "<unk>"])
+        return transformers.XLMRobertaTokenizer(vocab=[*pieces, ("<mask>", 0.0)])
+    words = [piece for piece in TOKENIZER.vocabulary.pieces if piece not in TOKENIZER.vocabulary.special]
+    pieces = ["<s>", "<pad>", "</s>", "[UNK]", *words, "<mask>"]
+    return transformers.MPNetTokenizer(vocab={piece: id for id, piece in enumerate(pieces)})
+
+
+@functools.cache
+def modern_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """A byte-level BPE with the special pieces and the rows of BERT, as ModernBERT has it."""
+    learner = tokenizers.ByteLevelBPETokenizer()
+    special = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+    learner.train_from_iterator(
+        _LINES, 420, min_frequency=1, special_tokens=list(special.values()), show_progress=False
+    )
+    ids = [(piece, learner.token_to_id(piece)) for piece in ("[CLS]", "[SEP]")]
+    learner._tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=learner._tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        **{f"{name}_token": piece for name, piece in special.items()},
+    )
 
 
 def write_byte_level(folder: Path) -> None:
@@ -58,12 +114,15 @@ def write_byte_level(folder: Path) -> None:
 
 @functools.cache
 def tokenizer_of(architecture: str) -> Tokenizer:
-    """The tokenizer of an architecture: the WordPieces of the samples, or the byte-level BPE."""
-    if architecture != "roberta":
+    """The tokenizer of an architecture: the WordPieces of the samples, or one of its own kind."""
+    if architecture != "roberta" and architecture not in WITH_OWN_TOKENIZER:
         return TOKENIZER
     with tempfile.TemporaryDirectory() as folder:
-        write_byte_level(Path(folder))
-        tokenizer, _ = read_pipeline(Path(folder), ModelMetadata())
+        if architecture in WITH_OWN_TOKENIZER:
+            peer_tokenizer(architecture).save_pretrained(folder)
+        else:
+            write_byte_level(Path(folder))
+        tokenizer, _ = ARCHITECTURE_TABLE[architecture].read_tokenizer(Path(folder), ModelMetadata())
     assert tokenizer is not None
     return tokenizer
 
@@ -96,8 +155,25 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         return GptConfig(
             **{**shape, "intermediate_size": 128}, vocab_size=CONFIG.vocab_size, max_position_embeddings=64
         )
-    pieces = len(tokenizer_of("roberta").vocabulary)
-    return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
+    pieces = len(tokenizer_of(architecture).vocabulary)
+    if architecture in ("electra", "albert"):
+        # Of an ALBERT of three layers, the first two share their parameters.
+        narrow = {"vocab_size": pieces, "max_position_embeddings": 64, "embedding_size": 16}
+        if architecture == "electra":
+            return ElectraConfig(**shape, **narrow)
+        return AlbertConfig(**{**shape, "num_hidden_layers": 3}, **narrow, num_hidden_groups=2)
+    if architecture == "modernbert":
+        rates = ModernBertConfig.dropout_changes(dropout)
+        # The second layer sees two tokens on each side; the third one sees all.
+        return ModernBertConfig(
+            **{**shape, **rates, "num_hidden_layers": 3},
+            vocab_size=pieces,
+            max_position_embeddings=64,
+            global_attn_every_n_layers=2,
+            local_attention=4,
+        )
+    kind = {"roberta": RobertaConfig, "xlm-roberta": XlmRobertaConfig, "mpnet": MpnetConfig}[architecture]
+    return kind(**shape, vocab_size=pieces, max_position_embeddings=66)
 
 
 def encoder_of(architecture: str) -> Encoder:
@@ -143,6 +219,9 @@ def write_peer(
     """
     model = peer(architecture, head, **changes)
     model.save_pretrained(path)
+    if architecture in WITH_OWN_TOKENIZER:
+        peer_tokenizer(architecture).save_pretrained(path)
+        return model
     if architecture == "roberta":
         write_byte_level(path)
     else:

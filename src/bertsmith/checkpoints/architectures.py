@@ -1,22 +1,31 @@
 """The architectures that can be loaded, trained, exported and served: one dictionary.
 
 The `model_type` in `config.json` selects the configuration, the encoder, the names of its parameters in Hugging Face
-folders, and the reader of its tokenizer. A new architecture is a module in `model/` and a line here.
+folders, and the reader of its tokenizer. A new architecture is a module in `encoders/` and a line here.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
-from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta
+from bertsmith.checkpoints.sentencepiece_file import read_albert_tokenizer, read_xlm_roberta_tokenizer
+from bertsmith.checkpoints.tokenizer_files import (
+    read_gpt_tokenizer,
+    read_mpnet_tokenizer,
+    read_pipeline,
+    read_tokenizer,
+    read_wordpiece,
+)
+from bertsmith.encoders import albert, awd_lstm, bert, distilbert, electra, elmo, gpt, modernbert, mpnet, roberta, xlm_roberta
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.model.parameter_names import ParameterNames
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import SPECIAL_PIECES
 
 TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[str]]]
 
@@ -46,6 +55,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
+    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
+    "albert": Architecture(albert.AlbertConfig, albert.AlbertModel, albert.NAMES, read_albert_tokenizer),
+    "modernbert": Architecture(
+        modernbert.ModernBertConfig, modernbert.ModernBertModel, modernbert.NAMES, functools.partial(read_tokenizer, usual=SPECIAL_PIECES)
+    ),
+    "xlm-roberta": Architecture(
+        xlm_roberta.XlmRobertaConfig, roberta.RobertaModel, xlm_roberta.NAMES, read_xlm_roberta_tokenizer
+    ),
+    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_mpnet_tokenizer),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }

@@ -142,6 +142,12 @@ def load_for_task(
     with torch.device("meta"):
         model = EncoderForTask(new_encoder(config), head, seed=None, predicts=predicts)
     state = model.state_dict()
+    if reinit_layers and config.num_distinct_layers < layers:
+        raise ConfigError(
+            expected=f"no reinit_layers for {config.display_name}, whose layers share their parameters",
+            found=str(reinit_layers),
+            fix="leave it out",
+        )
     reinitialized = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
     reinitialized += ("bert.pooler.",) if reinit_layers else ()
     taken = {
@@ -173,9 +179,9 @@ def load_for_task(
             part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)
             for name, tensor in state.items()
         )
-        lacks_pooler = head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken
+        lacks_pooler = head.uses_pooler(config) and config.can_pool and "bert.pooler.weight" not in taken
         if rows != head.outputs or lacks_blocks or lacks_pooler:
-            below = " on a pooler" if head.on_pooler else " on a hidden layer" if lacks_blocks else ""
+            below = " on a pooler" if head.uses_pooler(config) else " on a hidden layer" if lacks_blocks else ""
             raise CheckpointError(
                 expected=f"a {head.part} head of {head.outputs} rows{below} in '{folder.name}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
@@ -270,7 +276,7 @@ def _require_own_head(
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (head.on_pooler and folder.config.can_pool and "bert.pooler.weight" not in taken):
+    if wanted != found or (head.uses_pooler(folder.config) and folder.config.can_pool and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",

@@ -2,7 +2,8 @@
 
 Letters: K inputs, O outputs of one layer, F layers that are stored as one.
 
-The matrices are [K, F*O] there, their biases [F*O]; here each layer has tensors of its own.
+The matrices are [K, F*O] there (or [F*O, K] unless `ParameterNames.is_transposed`), their biases [F*O]; here each layer
+has tensors of its own.
 """
 
 from collections.abc import Mapping
@@ -19,11 +20,12 @@ def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str
     A tensor that cannot be split into equal parts keeps its name, which is then an unknown one.
     """
     found: dict[str, Tensor] = {}
+    axis = -1 if names.is_transposed else 0
     for name, tensor in stored.items():
         layer, _, last = name.rpartition(".")
         parts = next((parts for end, parts in names.fused.items() if layer.endswith(end)), ())
-        if parts and tensor.dim() and tensor.shape[-1] % len(parts) == 0:
-            pieces = tensor.chunk(len(parts), dim=-1)
+        if parts and tensor.dim() and tensor.shape[axis] % len(parts) == 0:
+            pieces = tensor.chunk(len(parts), dim=axis)
             found |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
         else:
             found[name] = tensor
@@ -37,5 +39,5 @@ def join_fused(named: Mapping[str, Tensor], names: ParameterNames) -> dict[str, 
         first = f"{end}.{parts[0]}."
         for name in [name for name in named if first in name]:
             pieces = [found.pop(name.replace(first, f"{end}.{part}.")) for part in parts]
-            found[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1)
+            found[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1 if names.is_transposed else 0)
     return found

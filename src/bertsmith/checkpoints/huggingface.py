@@ -80,7 +80,7 @@ def read_model_folder(
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     plan = plan_loading(
         shapes,
-        functools.partial(names.from_huggingface, stored=shapes),
+        functools.partial(names.from_huggingface, stored=shapes, declared=_declared(values)[0] or ""),
         config,
         names,
         source,
@@ -138,7 +138,7 @@ def write_model_folder(
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
     metadata.check_labels(ours)
-    if config.position_embedding_type != "absolute":
+    if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
         ours[POSITIONS] = fixed_positions(config, ours)
     architecture = class_of(names, parts_of(ours, config), metadata.task, metadata.reads)
     named = {

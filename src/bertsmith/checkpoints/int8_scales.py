@@ -91,6 +91,6 @@ def _parsed(values: Any, config: EncoderConfig) -> dict[str, InputScale]:
         if not is_usable or len(scale.balance) not in (0, config.hidden_size):
             raise ValueError(name)
         scales[name] = scale
-    if set(scales) != {f"{number}.{name}" for number in range(config.num_hidden_layers) for name in INPUTS}:
+    if set(scales) != {f"{number}.{name}" for number in range(config.num_distinct_layers) for name in INPUTS}:
         raise ValueError("layers")
     return scales

@@ -103,9 +103,9 @@ def plan_loading(
             unknown. All of them are listed.
     """
     # The configuration is not trusted either: listing the tensors of a billion layers would exhaust memory.
-    if config.num_hidden_layers > max(len(stored), 1):
+    if config.num_distinct_layers > max(len(stored), 1):
         raise CheckpointError(
-            expected=f"the tensors of {config.num_hidden_layers} layers in {source}",
+            expected=f"the tensors of {config.num_distinct_layers} layers in {source}",
             found=f"{len(stored)} tensors in total",
             fix="check that configuration and weights belong together",
         )

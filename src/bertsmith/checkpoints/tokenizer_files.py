@@ -96,7 +96,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceToke
         VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
         InputError, ConfigError: a file is damaged.
     """
-    pipeline = _read_object(folder / "tokenizer.json")
+    pipeline = read_object(folder / "tokenizer.json")
     vocabulary = _read_vocabulary(folder, pipeline)
     if vocabulary is None:
         return None, []
@@ -115,7 +115,7 @@ def read_rules(
     if metadata.text_rules is not None:
         where = f"text_rules of '{folder / 'bertsmith.json'}'"
         return from_dict(TextRules, metadata.text_rules, where), []
-    switches = _read_object(folder / "tokenizer_config.json")
+    switches = read_object(folder / "tokenizer_config.json")
     normalizer = pipeline.get("normalizer")
     found: dict[str, Any] = {}
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
@@ -153,42 +153,66 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
     return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
 
 
-def read_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder whose architecture is not known, and notes; None if there is no vocabulary.
+def read_tokenizer(
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary.
 
     Args:
         metadata: see `read_wordpiece`.
+        usual: the special pieces of a vocabulary of another kind than WordPiece, where the files do not name them.
 
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    model = _read_object(folder / "tokenizer.json").get("model")
+    model = read_object(folder / "tokenizer.json").get("model")
     is_wordpiece = isinstance(model, dict) and model.get("type") == "WordPiece"
     if is_wordpiece or (folder / "vocab.txt").exists():
         return read_wordpiece(folder, metadata)
-    return read_pipeline(folder, metadata)
+    return read_pipeline(folder, metadata, usual)
 
 
-def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+def read_pipeline(
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
         metadata: not used; the description is complete.
+        usual: the special pieces, where the files do not name them.
 
     Raises:
         CheckpointError: the description cannot be run.
         VocabularyError: a special piece is missing.
         InputError: a file is damaged.
     """
-    special = _special_named(folder, _BYTE_LEVEL)
-    description = _read_object(folder / "tokenizer.json")
+    special = _special_named(folder, usual)
+    description = read_object(folder / "tokenizer.json")
     if description:
         return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (vocabulary.exists() and merges.exists()):
         return None, []
-    described = byte_level_json(_read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
+    described = byte_level_json(read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
     return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
+
+
+def read_mpnet_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder with an MPNet: WordPieces with the special pieces of RoBERTa, or if trained here of BERT.
+
+    Raises:
+        BertsmithError: see `read_pipeline`; there is only a `vocab.txt`.
+    """
+    description, lines = read_object(folder / "tokenizer.json"), folder / "vocab.txt"
+    if isinstance(model := description.get("model"), dict) and CLS not in model.get("vocab", ()):
+        return read_pipeline(folder, metadata, _BYTE_LEVEL._replace(unk=UNK))
+    if not description and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
+        raise VocabularyError(
+            expected=f"a tokenizer.json in '{folder}'",
+            found="only vocab.txt, with other special pieces than BERT's",
+            fix="copy the tokenizer.json of the model",
+        )
+    return read_wordpiece(folder, metadata)
 
 
 def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
@@ -197,7 +221,7 @@ def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
     Raises:
         InputError: a file is damaged.
     """
-    config = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+    config = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
     named = {field: _content(config.get(f"{field}_token")) or piece for field, piece in usual._asdict().items()}
     return SpecialPieces(**named)
 
@@ -213,12 +237,12 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     Raises:
         BertsmithError: as for `read_wordpiece` and `read_pipeline`.
     """
-    description, vocabulary = _read_object(folder / "tokenizer.json"), folder / "vocab.json"
+    description, vocabulary = read_object(folder / "tokenizer.json"), folder / "vocab.json"
     source = folder / "tokenizer.json"
     if not description and vocabulary.exists() and not (folder / "vocab.txt").exists():
         require_file(folder / "merges.txt", "the merges of the vocabulary next to it")
         merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-        description, source = gpt_json(_read_object(vocabulary), merges), vocabulary
+        description, source = gpt_json(read_object(vocabulary), merges), vocabulary
     model = description.get("model")
     if not (isinstance(model, dict) and model.get("type") == "BPE"):
         return read_tokenizer(folder, metadata)
@@ -366,7 +390,7 @@ def _sequence(name: str, segment: int) -> dict[str, Any]:
     return {"Sequence": {"id": name, "type_id": segment}}
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; an empty one if there is no file."""
     if not path.exists():
         return {}

@@ -194,7 +194,8 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        unread = {self.head.saved_part} if self.head.on_pooler else {self.head.saved_part, "pooler"}
+        pools = self.head.uses_pooler(self.folder.config)
+        unread = {self.head.saved_part} if pools else {self.head.saved_part, "pooler"}
         missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
@@ -381,7 +382,7 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
+        parts = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:

@@ -75,7 +75,7 @@ class Finetuning(Workload):
             for name, parameter in model.encoder.named_parameters():
                 if model.encoder.height(name) == 0:
                     parameter.requires_grad_(False)
-        if not task.head.on_pooler:
+        if not task.head.uses_pooler(model.config):
             for name, parameter in model.encoder.named_parameters():
                 if model.encoder.height(name) > model.encoder.num_layers:
                     parameter.requires_grad_(False)

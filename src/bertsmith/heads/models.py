@@ -194,8 +194,9 @@ class EncoderForTask(_OnEncoder):
             ConfigError: the logits of the user's head have another shape.
         """
         head = self.head
+        pools_mean = head.on_pooler and self.config.pools_mean
         if head.pooled:
-            read = None if head.reads_all else self.encoder.read_of_rows(batch)
+            read = None if head.reads_all or pools_mean else self.encoder.read_of_rows(batch)
         sequences, below = batch, None if frozen else noise
         if head.reads_apart:
             sequences = batch.texts_apart.batch  # 2N of them
@@ -206,8 +207,8 @@ class EncoderForTask(_OnEncoder):
             hidden = self.encoder(sequences, read=None if whole else read, noise=below, dtype=dtype, trace=trace)
         if whole and read is not None:
             hidden = hidden[read.positions]
-        if head.on_pooler:
-            hidden = self.encoder.pool(hidden)
+        if head.uses_pooler(self.config):
+            hidden = self.encoder.pool(mean_of_rows(hidden, batch.lengths) if pools_mean else hidden)
         elif head.has_reader:
             assert trace is not None
             hidden = self._read_texts(trace, batch, noise)  # [N, 512]

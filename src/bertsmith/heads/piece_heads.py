@@ -2,7 +2,7 @@
 
 All of them use the word table; that of GPT has no parameters of its own.
 
-Letters: M positions, D width, V vocabulary.
+Letters: M positions, D width, E width of the embeddings, V vocabulary.
 
 Source: `get_masked_lm_output` in the original run_pretraining.py.
 """
@@ -27,13 +27,14 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width = config.embedding_width
+        self.transform = nn.Linear(config.hidden_size, width, bias=config.has_biases)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 
     def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
-        """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
-        changed = norm(activation(linear(hidden, self.transform), self.config.hidden_act), self.norm)
+        """Logits [M, V] for hidden states [M, D] and the word table [V, E]."""
+        changed = norm(activation(linear(hidden, self.transform), self.config.head_act), self.norm)
         return F.linear(changed, word_table.to(changed.dtype), self.bias.to(changed.dtype))
 
 

@@ -7,6 +7,7 @@ import dataclasses
 
 from bertsmith.errors import ConfigError
 from bertsmith.heads.own_head import OwnHead, require_own_head
+from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import (
     APART,
     CONCAT,
@@ -65,6 +66,10 @@ class Head:
     def on_pooler(self) -> bool:
         """Whether it reads the output of the encoder's pooler."""
         return self.pooled and self.reads == "pooler"
+
+    def uses_pooler(self, config: EncoderConfig) -> bool:
+        """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
+        return self.on_pooler or (not self.pooled and config.pools_tokens)
 
     @property
     def reads_all(self) -> bool:

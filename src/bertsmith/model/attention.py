@@ -1,6 +1,7 @@
 """Scaled dot-product attention over flat batches: each sequence sees itself and nothing else.
 
-Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence.
+Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence,
+P positions.
 
 Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
 variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves are
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.model.batch import Run
+from bertsmith.model.local_attention import is_blocked, local_attention, local_weights
 from bertsmith.model.noise import Noise
 from bertsmith.runtime import fast_precisions
 
@@ -33,6 +35,8 @@ def attention(
     *,
     heads: int,
     causal: bool = False,
+    window: int | None = None,
+    bias: Tensor | None = None,
     query_positions: Tensor | None = None,
     dropout: float = 0.0,
     noise: Noise | None = None,
@@ -46,17 +50,21 @@ def attention(
         value: [T, A*d].
         runs: how the flat rows are split into sequences.
         causal: a query sees only keys at or before its own position.
-        query_positions: int64 [R], the position of each query in its sequence; needed for causal attention with
-            fewer queries than keys.
+        window: a query sees only keys at most that many positions away.
+        bias: added to the scores, [A, 2P - 1], by the position of the key minus that of the query, plus P - 1.
+        query_positions: int64 [R], the position of each query in its sequence; needed with fewer queries than keys
+            if what a query sees depends on its position.
         dropout: probability with which an attention weight is dropped; needs `noise`.
         probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
     """
     drops = noise is not None and dropout > 0
-    if probabilities is None and (not causal or query.shape[0] == key.shape[0]) and _has_flash(query):
+    assert window is None or (not causal and bias is None), "a window of an encoder that reads in both directions"
+    is_plain = window is None and bias is None and (not causal or query.shape[0] == key.shape[0])
+    if probabilities is None and is_plain and _has_flash(query):
         return _flash_attention(query, key, value, runs, heads, causal, dropout if drops else 0.0)
     if drops:
         assert noise is not None
-        sizes = [heads * run.queries * run.length for run in runs for _ in range(run.rows)]
+        sizes = [heads * _weights(run, window, probabilities) for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
     # Split once: the gradient of a split is one concatenation, that of a slice is a full tensor of zeros.
     queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
@@ -68,13 +76,19 @@ def attention(
         q = _heads_apart(run_query, run.rows, heads)  # [n, A, r, d]
         k = _heads_apart(run_key, run.rows, heads)  # [n, A, s, d]
         v = _heads_apart(run_value, run.rows, heads)
-        mask = _causal_mask(run, query_positions, query.device) if causal else None
+        keep = None
+        if drops:
+            count = run.rows * heads * _weights(run, window, probabilities)
+            keep = kept[taken : taken + count].view(run.rows, heads, -1)
+            taken += count
+        if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+            places = _positions(run, query_positions, query.device) if run.queries < run.length else None
+            context = local_attention(q, k, v, window, places=places, keep=keep, scale_kept=1 / (1 - dropout))
+            contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))
+            continue
+        mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
         if drops or probabilities is not None:
-            keep = None
-            if drops:
-                count = run.rows * heads * run.queries * run.length
-                keep = kept[taken : taken + count].view(run.rows, heads, run.queries, run.length)
-                taken += count
+            keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
             context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
             if probabilities is not None:
                 probabilities.extend(weights.detach().unbind(0))
@@ -101,12 +115,12 @@ def dense_attention(
         query: [n, A, r, d].
         key: [n, A, s, d].
         value: [n, A, s, d].
-        mask: bool, True where a key may be seen; it broadcasts to [n, A, r, s].
+        mask: True where a key may be seen, or numbers that are added to the scores; it broadcasts to [n, A, r, s].
         keep: 1 or 0 for each probability [n, A, r, s]; the kept ones are multiplied by `scale_kept`.
     """
     scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # [n, A, r, s]
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(-1)
     if keep is None:
         return weights @ value, weights
@@ -119,13 +133,43 @@ def _heads_apart(flat: Tensor, rows: int, heads: int) -> Tensor:
     return flat.view(rows, flat.shape[0] // rows, heads, -1).transpose(1, 2)
 
 
-def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device) -> Tensor:
-    """A bool mask [n, 1, r, s] or [r, s]: True for keys at or before the query."""
-    keys = torch.arange(run.length, device=device)
+def _weights(run: Run, window: int | None, probabilities: list[Tensor] | None) -> int:
+    """The attention weights of one head that are computed for a sequence."""
+    if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+        return local_weights(run.length, window)
+    return run.queries * run.length
+
+
+def _mask(
+    run: Run,
+    query_positions: Tensor | None,
+    device: torch.device,
+    *,
+    causal: bool,
+    window: int | None,
+    bias: Tensor | None,
+) -> Tensor | None:
+    """What a query sees, [n or 1, A or 1, r, s]: True for keys that it sees, or numbers to add; None if it sees all."""
+    if bias is None and not causal and (window is None or run.length <= window + 1):
+        return None
+    positions = _positions(run, query_positions, device)
+    distances = torch.arange(run.length, device=device) - positions.unsqueeze(2)  # [n or 1, r, s]
+    seen: Tensor | None = distances.abs() <= window if window is not None else None
+    if causal:
+        seen = distances <= 0
+    if bias is None:
+        assert seen is not None
+        return seen.unsqueeze(1)
+    added = bias[:, distances + bias.shape[1] // 2].transpose(0, 1)  # [n or 1, A, r, s]
+    return added if seen is None else added.masked_fill(~seen.unsqueeze(1), -math.inf)
+
+
+def _positions(run: Run, query_positions: Tensor | None, device: torch.device) -> Tensor:
+    """The position of each query in its sequence, [n, r], or [1, s] if every token is a query."""
     if query_positions is None:
-        return keys[None, :] <= keys[:, None]
-    positions = query_positions[run.query : run.query + run.rows * run.queries]
-    return keys <= positions.view(run.rows, 1, run.queries, 1)
+        assert run.queries == run.length, "fewer queries than keys need positions"
+        return torch.arange(run.length, device=device).unsqueeze(0)
+    return query_positions[run.query : run.query + run.rows * run.queries].view(run.rows, run.queries)
 
 
 def products_are_faster(query: Tensor, weights: int) -> bool:
@@ -153,9 +197,11 @@ def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
     context = query.new_empty(rows, queries, heads, query.shape[3]).transpose(1, 2)
     for row in range(0, rows, some_rows):
         of_rows = slice(row, row + some_rows)
-        seen = mask[of_rows] if mask is not None and mask.dim() == 4 else mask
         for head in range(0, heads, some_heads):
             part = of_rows, slice(head, head + some_heads)
+            seen = mask
+            if mask is not None and mask.dim() == 4:  # an axis of size 1 is the same for all
+                seen = mask[tuple(some if size > 1 else slice(None) for some, size in zip(part, mask.shape, strict=False))]
             context[part] = dense_attention(query[part], key[part], value[part], mask=seen)[0]
     return context
 

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.layers import PreparedLinear, finished
+from bertsmith.model.layers import PreparedLinear, bias_of, finished
 from bertsmith.model.prepared import INPUTS, LINEAR_LAYERS
 from bertsmith.model.transformer import TransformerEncoder
 
@@ -36,7 +36,7 @@ class ObservedLinear(PreparedLinear):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.weight, self.bias = layer.weight.detach(), layer.bias.detach()
+        self.weight, self.bias = layer.weight.detach(), bias_of(layer).detach()
         self.low = torch.full((layer.in_features,), torch.inf)
         self.high = -self.low
 

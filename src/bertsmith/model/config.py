@@ -49,6 +49,10 @@ class EncoderConfig:
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
     norms_embeddings: ClassVar[bool] = True
+    has_biases: ClassVar[bool] = True  # of linear layers and norms
+    norms_last: ClassVar[bool] = False  # a norm follows the last layer
+    pools_tokens: ClassVar[bool] = False  # what reads single tokens, too, reads them through the pooler
+    norms_pooler: ClassVar[bool] = False
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
     two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
@@ -158,6 +162,35 @@ class EncoderConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings; if it is not that of the hidden states, a projection follows."""
+        return self.hidden_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Whether a linear layer leads from the embeddings to the hidden states."""
+        return self.embedding_width != self.hidden_size
+
+    @property
+    def num_distinct_layers(self) -> int:
+        """The number of layers with parameters of their own; fewer than the layers if these share them."""
+        return self.num_hidden_layers
+
+    def parameters_of(self, layer: int) -> int:
+        """The number of the distinct layer whose parameters a layer uses, both counted from 0."""
+        return layer
+
+    @property
+    def head_act(self) -> str:
+        """The activation in the masked-LM head."""
+        return self.hidden_act
+
+    @property
+    def pools_mean(self) -> bool:
+        """Whether the pooler reads the mean of all tokens of a row, instead of the position that represents it."""
+        return False
+
+    @property
     def first_position(self) -> int:
         """The row of the position table for the first token of a row."""
         return 0
@@ -180,6 +213,7 @@ class EncoderConfig:
             "P": self.max_position_embeddings,
             "S": self.type_vocab_size,
             "D": self.hidden_size,
+            "E": self.embedding_width,
             "I": self.intermediate_size,
         }
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.layers import activation, linear
+from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 from bertsmith.text.vocabulary import Vocabulary
@@ -40,13 +40,28 @@ class Trace:
     attentions: list[list[Tensor]] = dataclasses.field(default_factory=list)
 
 
+class NormedPooler(nn.Linear):
+    """The layer of a pooler, and the norm that follows its activation."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__(config.hidden_size, config.hidden_size, bias=config.has_biases)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
+
+
+def new_pooler(config: "EncoderConfig") -> nn.Linear:
+    """The layer of the pooler of an encoder."""
+    if config.norms_pooler:
+        return NormedPooler(config)
+    return nn.Linear(config.hidden_size, config.hidden_size, bias=config.has_biases)
+
+
 class Encoder(nn.Module, abc.ABC):
     """A model that turns a flat batch of tokens into hidden states: `embeddings`, then layers, a pooler on top.
 
     Attributes:
         config: its shape.
         layers: L layers, from the bottom to the top.
-        pooler: the linear layer of the pooler; absent if the architecture has none (`EncoderConfig.can_pool`).
+        pooler: the pooler's layer; absent if the architecture has none (`EncoderConfig.can_pool`).
     """
 
     config: "EncoderConfig"
@@ -129,18 +144,21 @@ class Encoder(nn.Module, abc.ABC):
         """
         if not self.config.can_pool:
             return first
-        return activation(linear(first, self.pooler), self.config.pooler_activation)
+        pooled = activation(linear(first, self.pooler), self.config.pooler_activation)
+        return norm(pooled, self.pooler.norm) if isinstance(self.pooler, NormedPooler) else pooled
 
     def lower(self, depth: int) -> Self:
         """The same encoder without the layers above `depth`; it shares all parameters."""
         if depth == len(self.layers):
             return self
         lower = copy.copy(self)
-        lower._modules = {**self._modules, "layers": self.layers[:depth]}
+        lower._modules = {**self._modules, "layers": self.layers[:depth], "final_norm": None}
         return lower
 
     def height(self, name: str) -> int:
         """The level of a parameter above the input: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
+
+        A norm after the last layer belongs to it.
 
         Args:
             name: a name from `named_parameters`.
@@ -148,4 +166,6 @@ class Encoder(nn.Module, abc.ABC):
         part, _, rest = name.partition(".")
         if part == "embeddings":
             return 0
+        if part == "final_norm":
+            return self.num_layers
         return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1

@@ -70,7 +70,13 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
         mapped = layer(x, then, plus)
         assert isinstance(mapped, Tensor)
         return mapped
-    return finished(F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype)), then, plus)
+    return finished(F.linear(x, layer.weight.to(x.dtype), _bias(layer, x.dtype)), then, plus)
+
+
+def bias_of(layer: nn.Linear) -> Tensor:
+    """The bias of a layer [O]; zeros if it has none."""
+    bias: Tensor | None = layer.bias
+    return layer.weight.new_zeros(layer.out_features) if bias is None else bias
 
 
 def finished(mapped: Tensor, then: str | None, plus: Tensor | None) -> Tensor:
@@ -82,7 +88,12 @@ def finished(mapped: Tensor, then: str | None, plus: Tensor | None) -> Tensor:
 
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
     """Layer norm of `x` over the last axis, in the dtype of `x`; biased variance, statistics in fp32."""
-    return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), layer.bias.to(x.dtype), layer.eps)
+    return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), _bias(layer, x.dtype), layer.eps)
+
+
+def _bias(layer: nn.Linear | nn.LayerNorm, dtype: torch.dtype) -> Tensor | None:
+    bias: Tensor | None = layer.bias
+    return None if bias is None else bias.to(dtype)
 
 
 def activation(x: Tensor, name: str) -> Tensor:

@@ -32,7 +32,7 @@ def whole(ours: str) -> str:
     >>> whole("layers.0.query.bias"), whole("bert.pooler.bias"), whole("mlm.bias")
     ('bert.layers.0.query.bias', 'bert.pooler.bias', 'mlm.bias')
     """
-    return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "pooler.")) else ours
+    return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "final_norm.", "pooler.")) else ours
 
 
 def plain(ours: str) -> str:

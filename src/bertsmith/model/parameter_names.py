@@ -1,12 +1,13 @@
 """A table of parameter names (ours, Hugging Face's and Google's), shapes, and which matrices are stored transposed.
 
-Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number), and those of an
-architecture of its own (`EncoderConfig.axes`).
+Axes: V vocabulary, P positions, S segments, D width, E width of the embeddings, I feed-forward width, K labels (any
+number), and those of an architecture of its own (`EncoderConfig.axes`).
 An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
@@ -75,6 +76,8 @@ class ParameterNames:
         is_transposed: whether Hugging Face, too, stores the matrices of linear layers as [in, out].
         fused: the end of the Hugging Face name of layers that are stored as one, side by side, to what is added to the
             name of each of them here.
+        absent: whether a parameter (our name, with the number of its layer) does not exist in a model of this shape.
+        unused: names in folders that are skipped on purpose, each with the reason.
         classes: BERT's name of a class of `transformers` to the name here, without the prefix; the bare encoder for one
             that is not in it. None: the same names.
     """
@@ -90,28 +93,35 @@ class ParameterNames:
     sizes: "Callable[[EncoderConfig, int], Mapping[str, int]] | None" = None
     is_transposed: bool = False
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    absent: "Callable[[EncoderConfig, str], bool] | None" = None
+    unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     classes: Mapping[str, str] | None = None
 
     def rows(self) -> Iterator[Row]:
         """All rows of the table."""
         yield from (*self.embeddings, *self.layer, *(row for part in self.parts.values() for row in part))
 
-    def from_huggingface(self, name: str, stored: Collection[str] = ()) -> Match | Skip | None:
+    def from_huggingface(self, name: str, stored: Collection[str] = (), declared: str = "") -> Match | Skip | None:
         """Our name for a Hugging Face name; None for an unknown one. The prefix of the encoder may be absent.
 
         Args:
             stored: all names of the checkpoint, which identify the variant.
+            declared: the class of `transformers` that the checkpoint names, which identifies a variant without names of
+                its own.
         """
         if name.startswith(tuple(f"{part}." for part in _OF_NO_OTHER_LIBRARY)):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if _split(full)[0].removeprefix(self.prefix) in self.buffers:
             return Skip("a buffer, not a parameter")
+        if reason := self.unused.get(full):
+            return Skip(reason)
         for old, new in _OLD_NORM.items():
             if full.endswith(old):
                 full = full.removesuffix(old) + new
-        for names in self.variants.values():
-            if not set(names.values()) & set(stored):
+        for kind, names in self.variants.items():
+            own = set(names.values()) - self._by_huggingface.keys()
+            if not own & set(stored) and (own or declared != self.class_prefix + kind):
                 continue
             by_name = {theirs: ours for ours, theirs in names.items()}
             if full in by_name:
@@ -150,12 +160,19 @@ class ParameterNames:
 
     def required_shapes(self, config: "EncoderConfig") -> dict[str, tuple[int, ...]]:
         """The shapes of the parameters that every checkpoint must contain, by our name: embeddings and layers."""
-        rows = [row for row in self.embeddings if row.shape != "PD" or config.position_embedding_type == "absolute"]
+        rows = [row for row in self.embeddings if row.shape[0] != "P" or config.position_embedding_type == "absolute"]
         shapes = {row.ours: _shape(row, config) for row in rows}
-        for layer in range(config.num_hidden_layers):
+        for layer in range(config.num_distinct_layers):
             more = {} if self.sizes is None else self.sizes(config, layer)
             shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config, more=more) for row in self.layer}
-        return shapes
+        return {name: shape for name, shape in shapes.items() if self.absent is None or not self.absent(config, name)}
+
+    def count(self, config: "EncoderConfig", *, pooler: bool, heads: bool) -> int:
+        """The number of parameters of a model of this shape; see `EncoderConfig.num_parameters`."""
+        parts = [part for part, is_there in (("pooler", pooler), ("mlm", heads)) if is_there]
+        shapes = [*self.required_shapes(config).values()]
+        shapes += [shape for part in parts for shape in self.part_shapes(part, config, 0).values()]
+        return sum(map(math.prod, shapes))
 
     def part_shapes(
         self, part: str, config: "EncoderConfig", labels: int, vectors_of_row: int = 1
@@ -218,11 +235,11 @@ def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Ro
     )
 
 
-def layer_norm(ours: str, huggingface: str, google: str = "") -> tuple[Row, Row]:
+def layer_norm(ours: str, huggingface: str, google: str = "", shape: str = "D") -> tuple[Row, Row]:
     """The rows of a layer norm."""
     return (
-        Row(f"{ours}.weight", f"{huggingface}.weight", "D", google and f"{google}/gamma"),
-        Row(f"{ours}.bias", f"{huggingface}.bias", "D", google and f"{google}/beta"),
+        Row(f"{ours}.weight", f"{huggingface}.weight", shape, google and f"{google}/gamma"),
+        Row(f"{ours}.bias", f"{huggingface}.bias", shape, google and f"{google}/beta"),
     )
 
 

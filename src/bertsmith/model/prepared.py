@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, Int8Linear
-from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
+from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, bias_of, finished
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.runtime import Runtime
 
@@ -166,11 +166,11 @@ def _prepare_layer(
             bits=runtime.int8_bits,
             scale=scale,
             dtype=runtime.dtype,
-            next_scale=scales.get(f"{number}.output") if name == "intermediate" and not stays("output") else None,
+            next_scale=scales.get(f"{number}.output") if name == "intermediate" and not (layer.is_gated or stays("output")) else None,
         )
 
     plain = {name: layer.get_submodule(name) for name in LINEAR_LAYERS}
-    parameters = {name: (part.weight, part.bias) for name, part in plain.items() if isinstance(part, nn.Linear)}
+    parameters = {name: (part.weight, bias_of(part)) for name, part in plain.items() if isinstance(part, nn.Linear)}
     assert len(parameters) == len(LINEAR_LAYERS), "a model is prepared once"
     triple = LINEAR_LAYERS[:3]
     # The last layer may compute fewer queries than keys, so there they stay separate.

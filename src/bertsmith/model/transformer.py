@@ -1,10 +1,12 @@
 """A stack of bidirectional Transformer encoder layers with embeddings below and a pooler above.
 
-Letters: T tokens in the flat batch, N sequences, R positions that are read, D width, I inner width, A heads,
-V vocabulary, L layers.
+Letters: T tokens in the flat batch, N sequences, R positions that are read, D width, E width of the embeddings, I inner
+width, A heads, V vocabulary, L layers.
 
-Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT and
-RoBERTa differ only by their configuration: segments or none, where positions start, the activation of the pooler.
+Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT,
+RoBERTa and ELECTRA differ only by their configuration: segments or none, where positions start, the width of the
+embeddings, the activation of the pooler. An architecture with other layers has a subclass of `Layer`, and one with
+positions inside attention a subclass of `Pass`.
 
 In training, the residual stream stays in fp32 where products run in bf16, which halves the error of the gradient; see
 docs/decisions/0019-residuals-in-fp32.md.
@@ -12,7 +14,9 @@ docs/decisions/0019-residuals-in-fp32.md.
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
-from typing import TYPE_CHECKING, cast
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +25,7 @@ from torch import Tensor, nn
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.earlier import Earlier
-from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.encoder import Encoder, Trace, new_pooler
 from bertsmith.model.layers import (
     Embedding,
     PreparedLinear,
@@ -37,6 +41,27 @@ if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What all layers share in one forward pass.
+
+    Attributes:
+        noise: the source of dropout, if any.
+        trace: receives attentions, if it asks for them.
+        dtype: of the matrix products and of attention.
+        earlier: keys and values of the tokens before the batch.
+        bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
+            the query, plus P - 1.
+    """
+
+    batch: Batch
+    noise: Noise | None
+    trace: Trace | None
+    dtype: torch.dtype
+    earlier: Earlier | None = None
+    bias: Tensor | None = None
+
+
 class TransformerEncoder(Encoder):
     """Embeddings, layers and a pooler.
 
@@ -48,11 +73,18 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(self.new_layer(number) for number in range(config.num_distinct_layers))
+        self.final_norm: nn.LayerNorm | None = None
+        if config.norms_last:
+            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
         if config.can_pool:
-            self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+            self.pooler = new_pooler(config)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
+
+    def new_layer(self, number: int) -> "Layer":
+        """A layer, without initial values; `number` counts from 0."""
+        return Layer(self.config, number)
 
     @property
     def word_table(self) -> Tensor:
@@ -60,9 +92,14 @@ class TransformerEncoder(Encoder):
         return self.embeddings.word.weight
 
     @property
+    def stack(self) -> "Sequence[Layer]":
+        """The layers in the order in which they are computed; one that shares its parameters occurs several times."""
+        return cast("Sequence[Layer]", self.layers)
+
+    @property
     def can_prune(self) -> bool:
         """False if a prepared last layer computes query, key and value in one product, or there is no layer."""
-        return len(self.layers) > 0 and cast("Layer", self.layers[-1]).together is None
+        return len(self.stack) > 0 and self.stack[-1].together is None
 
     def forward(
         self,
@@ -81,9 +118,11 @@ class TransformerEncoder(Encoder):
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype), earlier)
         if trace is not None:
             trace.hidden_states.append(hidden)
-        for number, layer in enumerate(self.layers, start=1):
-            read_here = read if number == len(self.layers) else None
-            hidden = layer(hidden, batch, read_here, noise, trace, dtype, earlier, str(number))
+        shared, stack = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier)), self.stack
+        for number, layer in enumerate(stack, start=1):
+            hidden = layer(hidden, shared, read if number == len(stack) else None, str(number))
+            if number == len(stack) and self.final_norm is not None:
+                hidden = norm(hidden, self.final_norm)
             if trace is not None:
                 trace.hidden_states.append(hidden)
         if earlier is not None:
@@ -91,24 +130,34 @@ class TransformerEncoder(Encoder):
         assert isinstance(hidden, Tensor)
         return hidden.to(dtype)
 
+    def shared(self, basis: Pass) -> Pass:
+        """What the layers share in a forward pass; an architecture adds what it computes once for all of them."""
+        return basis
+
     def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
 
 class Embeddings(nn.Module):
-    """The sum of word vectors and, if the encoder has them, segment and position vectors; a norm, if any; dropout."""
+    """The sum of word vectors and, if the encoder has them, segment and position vectors; a norm, if any; dropout.
+
+    Embeddings that are narrower than the hidden states are mapped to their width at the end.
+    """
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
-        self.word = Embedding(config.vocab_size, config.hidden_size)
+        width = config.embedding_width
+        self.word = Embedding(config.vocab_size, width)
         if config.type_vocab_size:
-            self.segment = Embedding(config.type_vocab_size, config.hidden_size)
+            self.segment = Embedding(config.type_vocab_size, width)
         if config.position_embedding_type == "absolute":
-            self.position = Embedding(config.max_position_embeddings, config.hidden_size)
+            self.position = Embedding(config.max_position_embeddings, width)
         if config.norms_embeddings:
-            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_biases)
+        if config.projects_embeddings:
+            self.projection = nn.Linear(width, config.hidden_size)
 
     def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None) -> Tensor:
         """The input representation [T, D]; positions follow those of the tokens that were read earlier."""
@@ -123,55 +172,65 @@ class Embeddings(nn.Module):
             positions = own_positions + config.first_position if config.first_position else own_positions
             total = total + F.embedding(positions, self.position.weight)
         elif config.position_embedding_type == "sinusoidal":
-            table = sinusoidal_positions(longest, config.hidden_size).to(total)
+            table = sinusoidal_positions(longest, config.embedding_width).to(total)
             total = total + table[own_positions]
         hidden = (norm(total, self.norm) if config.norms_embeddings else total).to(dtype)
-        return dropped(hidden, noise, config.embedding_dropout, batch.lengths)
+        hidden = dropped(hidden, noise, config.embedding_dropout, batch.lengths)  # [T, E]
+        return linear(hidden, self.projection) if config.projects_embeddings else hidden
 
 
 class Layer(nn.Module):
-    """Self-attention, then a feed-forward network, each with a residual and a norm."""
+    """Self-attention, then a feed-forward network, each with a residual and a norm.
 
-    def __init__(self, config: "EncoderConfig") -> None:
+    Args:
+        number: of the layer, from 0.
+
+    Attributes:
+        window: how far a query sees, in tokens on each side; None if it sees the whole sequence.
+    """
+
+    window: int | None = None
+    is_gated: ClassVar[bool] = False  # the inner layer has 2 I outputs, of which one half is multiplied by the other
+
+    def __init__(self, config: "EncoderConfig", number: int) -> None:
         super().__init__()
-        self.config = config
-        width, inner = config.hidden_size, config.intermediate_size
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.attention_output = nn.Linear(width, width)
-        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.intermediate = nn.Linear(width, inner)
-        self.output = nn.Linear(inner, width)
-        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.config, self.number = config, number
+        width, inner, bias = config.hidden_size, config.intermediate_size, config.has_biases
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.attention_output = nn.Linear(width, width, bias=bias)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
+        self.intermediate = nn.Linear(width, 2 * inner if self.is_gated else inner, bias=bias)
+        self.output = nn.Linear(inner, width, bias=bias)
+        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
 
-    def forward(
-        self,
-        hidden: Tensor,
-        batch: Batch,
-        read: Read | None,
-        noise: Noise | None,
-        trace: Trace | None,
-        dtype: torch.dtype,
-        earlier: Earlier | None = None,
-        name: str = "",
-    ) -> Tensor:
+    def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.
 
         Args:
-            dtype: of the matrix products and of attention.
-            earlier: keys and values of the tokens before the batch.
-            name: of the layer, for `earlier`.
+            name: of the layer among those of the pass, for `Pass.earlier`.
         """
-        config = self.config
         residual = hidden if read is None else hidden[read.positions]  # [R, D]
-        hidden, asking = hidden.to(dtype), residual.to(dtype)
-        probabilities: list[Tensor] | None = [] if trace is not None and trace.with_attentions else None
+        context = self.attend(hidden, residual, shared, read, name)
+        counts = shared.batch.lengths if read is None else read.counts
+        probability = self.config.hidden_dropout_prob
+        attended = self.add(residual, context, self.attention_output, counts, shared.noise, probability)
+        attended = norm(attended, self.attention_norm)
+        inner = linear(attended.to(shared.dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
+        return norm(self.add(attended, inner, self.output, counts, shared.noise, probability), self.output_norm)
+
+    def attend(self, hidden: Tensor, asking: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
+        """The context vectors [R, D] of the `asking` states [R, D], which attend to the states [T, D] of all tokens."""
+        config, batch, earlier = self.config, shared.batch, shared.earlier
+        hidden, asking = hidden.to(shared.dtype), asking.to(shared.dtype)
+        probabilities: list[Tensor] | None = [] if shared.trace is not None and shared.trace.with_attentions else None
         if self.together is None:
             query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
+        query, key = self.placed(query, key, shared, read)
         runs, positions = batch.runs if read is None else read.runs, None if read is None else batch.positions
         if earlier is not None:
             key, value = earlier.continued(f"{name}.key", key), earlier.continued(f"{name}.value", value)
@@ -185,28 +244,31 @@ class Layer(nn.Module):
             runs,
             heads=config.num_attention_heads,
             causal=config.is_causal,
+            window=self.window,
+            bias=shared.bias,
             query_positions=positions,
             dropout=config.attention_probs_dropout_prob,
-            noise=noise,
+            noise=shared.noise,
             probabilities=probabilities,
         )
-        if trace is not None and probabilities is not None:
-            trace.attentions.append(probabilities)
-        counts = batch.lengths if read is None else read.counts
-        attended = norm(self._add(residual, context, self.attention_output, counts, noise), self.attention_norm)
-        inner = linear(attended.to(dtype), self.intermediate, then=config.hidden_act)  # [R, I]
-        return norm(self._add(attended, inner, self.output, counts, noise), self.output_norm)
+        if shared.trace is not None and probabilities is not None:
+            shared.trace.attentions.append(probabilities)
+        return context
 
-    def _add(
+    def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
+        """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
+        return query, key
+
+    def add(
         self,
         residual: Tensor,
         x: Tensor,
         layer: nn.Linear | PreparedLinear,
         counts: tuple[int, ...],
         noise: Noise | None,
+        probability: float,
     ) -> Tensor:
         """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
-        probability = self.config.hidden_dropout_prob
         if noise is None or not probability:
             return linear(x, layer, plus=residual)
         branch = linear(x, layer)

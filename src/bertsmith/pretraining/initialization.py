@@ -45,7 +45,7 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     """Sets the bias, the word table, the position table and the neighbor heads of a new model.
 
     What the corpus says nothing about keeps its random initialization: vectors of pieces that never occur, and all
-    other parameters. Without learned positions there are no neighbor heads.
+    other parameters. Without learned positions, or with a projection above them, there are no neighbor heads.
 
     Args:
         model: a randomly initialized model, which is changed in place.
@@ -64,7 +64,8 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     vectors = torch.from_numpy(found).mul_(WORD_SCALE * math.sqrt(width))
     is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
     table.copy_(torch.where(is_known, vectors, table))
-    if model.config.position_embedding_type == "absolute" and isinstance(model.encoder, TransformerEncoder):
+    has_table = model.config.position_embedding_type == "absolute" and not model.config.projects_embeddings
+    if has_table and isinstance(model.encoder, TransformerEncoder):
         _attend_to_neighbors(model, seed)
         tell("initialized from the corpus: word vectors, piece frequencies, heads that attend to neighbors")
     else:

@@ -1,7 +1,7 @@
-"""Tokenizers of other models: any pipeline in a `tokenizer.json`, run by the package `tokenizers`.
+"""Tokenizers of other models: any pipeline in a `tokenizer.json`.
 
-Byte-level BPE (RoBERTa, GPT-2), Unigram (XLM-RoBERTa, ALBERT) and other pipelines are read here; WordPiece has its own,
-faster implementation. The extra `tokenizers` installs the package.
+Unigram pieces (ALBERT, XLM-RoBERTa) are those of `unigram.py`; the package `tokenizers`, which the extra of that name
+installs, runs byte-level BPE (RoBERTa, ModernBERT) and all other pipelines. WordPiece has its own, faster implementation.
 """
 
 import functools
@@ -20,6 +20,7 @@ from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
+from bertsmith.text.unigram import UnigramPipeline
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
 _SPACE_MARKS = ("\u0120", "\u2581")  # the space before a word in byte-level BPE and in SentencePiece
@@ -63,7 +64,11 @@ class PipelineTokenizer(Tokenizer):
 
     @functools.cached_property
     def begins_word(self) -> Flags:
-        """Whether a piece includes the space before a word, bool [V]."""
+        """Whether a piece includes the space before a word, or of WordPieces does not continue one, bool [V]."""
+        model = self.description["model"]
+        if model.get("type") == "WordPiece":
+            mark = str(model["continuing_subword_prefix"])
+            return np.array([not piece.startswith(mark) for piece in self.vocabulary.pieces], dtype=np.bool_)
         return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
     def starts_of_words(self, ids: Ids) -> Flags:
@@ -138,6 +143,9 @@ def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -
 
 
 def _build(description: dict[str, Any], source: str) -> Any:
+    own = UnigramPipeline.of(description, source)
+    if own is not None:
+        return own
     try:
         import tokenizers
     except ImportError:

@@ -1,0 +1,233 @@
+"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`), where a folder has no `tokenizer.json`.
+
+The file is a message of protocol buffers, of which a few fields are needed. The result is the description that a
+`tokenizer.json` would contain.
+
+Source: `sentencepiece_model.proto` of SentencePiece; the converters for ALBERT and XLM-RoBERTa of `transformers`.
+"""
+
+import base64
+import dataclasses
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.bpe_json import added_json
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.checkpoints.tokenizer_files import read_object, read_tokenizer
+from bertsmith.errors import CheckpointError, InputError
+from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.text.template import Template
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import SpecialPieces
+
+ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"
+_UNIGRAM = 1  # TrainerSpec.model_type
+_MARK = "\u2581"
+
+
+_OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
+_OF_XLM_ROBERTA = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")
+
+
+def read_albert_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder with an ALBERT, and notes; None if there is no vocabulary.
+
+    It is that of `tokenizer.json` or of `spiece.model`; an ALBERT that was trained here has WordPieces.
+
+    Raises:
+        BertsmithError: see `read_tokenizer` and `read_sentencepiece`.
+    """
+    path = folder / ALBERT_FILE
+    if _has_others(folder) or not path.exists():
+        return read_tokenizer(folder, metadata, _OF_ALBERT)
+    settings = read_object(folder / "tokenizer_config.json")
+    switches = {name: settings.get(name, usual) for name, usual in (("do_lower_case", True), ("keep_accents", False))}
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise InputError(
+                expected=f"true or false for {name} in the tokenizer files of '{folder}'",
+                found=repr(value),
+                fix="correct it",
+            )
+    found = read_sentencepiece(path)
+    described = albert_json(found, lowercase=switches["do_lower_case"], keep_accents=switches["keep_accents"])
+    return PipelineTokenizer(described, _OF_ALBERT, source=f"'{path}'"), []
+
+
+def read_xlm_roberta_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder with an XLM-RoBERTa, from `tokenizer.json` or `sentencepiece.bpe.model`, and notes.
+
+    Raises:
+        BertsmithError: see `read_tokenizer` and `read_sentencepiece`.
+    """
+    path = folder / XLM_ROBERTA_FILE
+    if _has_others(folder) or not path.exists():
+        return read_tokenizer(folder, metadata, _OF_XLM_ROBERTA)
+    return PipelineTokenizer(xlm_roberta_json(read_sentencepiece(path)), _OF_XLM_ROBERTA, source=f"'{path}'"), []
+
+
+def _has_others(folder: Path) -> bool:
+    return (folder / "tokenizer.json").exists() or (folder / "vocab.txt").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceFile:
+    """What is read of a file.
+
+    Attributes:
+        pieces: each with its log-probability, in the order of the ids.
+        charsmap: the compiled table of normalization; empty if there is none.
+    """
+
+    pieces: list[tuple[str, float]]
+    charsmap: bytes
+
+
+def read_sentencepiece(path: Path) -> SentencePieceFile:
+    """The content of a model file.
+
+    Raises:
+        CheckpointError: it is damaged, or its pieces are not Unigram.
+    """
+    pieces, charsmap, kind = list[tuple[str, float]](), b"", _UNIGRAM
+    try:
+        for field, value in _fields(path.read_bytes()):
+            if field == 1 and isinstance(value, bytes):
+                found = dict(_fields(value))
+                text, score = found[1], found.get(2, 0)
+                assert isinstance(text, bytes), "a piece"
+                number = score if isinstance(score, int) else struct.unpack("<I", score)[0]
+                pieces.append((text.decode("utf-8"), struct.unpack("<f", struct.pack("<I", number))[0]))
+            elif field == 2 and isinstance(value, bytes):
+                found_kind = dict(_fields(value)).get(3, _UNIGRAM)
+                kind = found_kind if isinstance(found_kind, int) else 0
+            elif field == 3 and isinstance(value, bytes):
+                table = dict(_fields(value)).get(2, b"")
+                charsmap = table if isinstance(table, bytes) else b""
+    except (ValueError, KeyError, IndexError, AssertionError, struct.error):
+        pieces = []
+    if not pieces:
+        raise CheckpointError(
+            expected=f"a model of SentencePiece in '{path}'", found="other content", fix="copy the file again"
+        )
+    if kind != _UNIGRAM:
+        raise CheckpointError(
+            expected=f"Unigram pieces in '{path}'",
+            found="another kind of model",
+            fix="put the tokenizer.json that was published with the model next to it",
+        )
+    return SentencePieceFile(pieces, charsmap)
+
+
+def albert_json(file: SentencePieceFile, *, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
+    """The description of an ALBERT's tokenizer: quotation marks made plain, text without accents and lower-cased."""
+    before: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": marks}, "content": '"'} for marks in ("``", "''")
+    ]
+    before += [] if keep_accents else [{"type": "NFKD"}, {"type": "StripAccents"}]
+    before += [{"type": "Lowercase"}] if lowercase else []
+    ids = {piece: id for id, (piece, _) in enumerate(file.pieces)}
+    return _described(
+        file.pieces,
+        unknown=ids.get("<unk>", 1),
+        normalizers=[*before, *_table(file)],
+        special=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        template=Template(start=(ids.get("[CLS]", 2),), between=(ids.get("[SEP]", 3),), end=(ids.get("[SEP]", 3),)),
+    )
+
+
+def xlm_roberta_json(file: SentencePieceFile) -> dict[str, Any]:
+    """The description of an XLM-RoBERTa's tokenizer, whose ids are those of fairseq."""
+    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    return _described(
+        [*first, *file.pieces[3:], ("<mask>", 0.0)],
+        unknown=3,
+        normalizers=_table(file),
+        special=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+        template=Template(start=(0,), between=(2, 2), end=(2,), second_segment=0),
+    )
+
+
+def _table(file: SentencePieceFile) -> list[dict[str, Any]]:
+    packed = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(file.charsmap).decode("ascii")}
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    return [packed, spaces] if file.charsmap else [spaces]
+
+
+def _described(
+    pieces: list[tuple[str, float]],
+    *,
+    unknown: int,
+    normalizers: list[dict[str, Any]],
+    special: tuple[str, ...],
+    template: Template,
+) -> dict[str, Any]:
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": "always", "split": True}
+    added = [added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, 0)) if piece in ids]
+    for one in added[-1:]:
+        one["lstrip"] = True  # the mask includes the space before it
+    second = template.second_segment
+
+    def of(part: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": pieces[id][0], "type_id": segment}} for id in part]
+
+    one, two = ({"Sequence": {"id": name, "type_id": segment}} for name, segment in (("A", 0), ("B", second)))
+    around = [pieces[id][0] for id in (*template.start, *template.end)]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [*of(template.start, 0), one, *of(template.end, 0)],
+            "pair": [*of(template.start, 0), one, *of(template.between, 0), two, *of(template.end, second)],
+            "special_tokens": {piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in around},
+        },
+        "decoder": metaspace,
+        "model": {
+            "type": "Unigram",
+            "unk_id": unknown,
+            "vocab": [[piece, score] for piece, score in pieces],
+            "byte_fallback": False,
+        },
+    }
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message, each with its number; a nested message, a string or a 4-byte number as bytes.
+
+    Raises:
+        IndexError, ValueError: the message is damaged.
+    """
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        field, wire = key >> 3, key & 7
+        if wire == 0:
+            value, place = _varint(data, place)
+            yield field, value
+            continue
+        size = {1: 8, 5: 4}.get(wire)
+        if wire == 2:
+            size, place = _varint(data, place)
+        if size is None or place + size > len(data):
+            raise ValueError(field)
+        yield field, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
+        if byte < 128:
+            return value, place
+        if shift > 63:
+            raise ValueError(place)

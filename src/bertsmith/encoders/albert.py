@@ -1,0 +1,174 @@
+"""ALBERT: layers that share their parameters, under embeddings of a smaller width.
+
+The layers are split into groups of equal size, of which the published models have one; all layers of a group have the
+same parameters, stored once. A folder of pre-training also has a head that tells the order of two texts; it is left out.
+
+Source: Lan et al. (2020), "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations", section 3.1;
+the module names of Hugging Face's ALBERT.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Self, cast
+
+from bertsmith.encoders.electra import require_width
+from bertsmith.model.config import NAMED_SIZES, EncoderConfig
+from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
+from bertsmith.model.transformer import Layer, TransformerEncoder
+from bertsmith.settings import help_field, require
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlbertConfig(EncoderConfig):
+    """The shape of an ALBERT.
+
+    >>> AlbertConfig.named("base").num_parameters(), AlbertConfig.named("xxlarge").num_parameters()
+    (11683584, 222595584)
+
+    Raises:
+        ConfigError: see `EncoderConfig`; there are more groups than layers, a group repeats several different layers,
+            or the width of the embeddings is not positive.
+    """
+
+    model_type: ClassVar[str] = "albert"
+    display_name: ClassVar[str] = "ALBERT"
+    json_names: ClassVar[Mapping[str, str]] = {"classifier_dropout": "classifier_dropout_prob"}
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
+        **NAMED_SIZES,
+        "xlarge": (24, 2048, 16, 8192),
+        "xxlarge": (12, 4096, 64, 16384),
+    }
+
+    vocab_size: int = help_field(30000, "pieces in the vocabulary")
+    embedding_size: int = help_field(128, "width of the embeddings")
+    num_hidden_groups: int = help_field(1, "groups of layers; those of a group share their parameters")
+    inner_group_num: int = help_field(1, "different layers that a group repeats in turn; only 1 is supported")
+    hidden_act: str = help_field("gelu_new", "activation: gelu (exact, erf), gelu_new (tanh approximation) or relu")
+    hidden_dropout_prob: float = help_field(0.0, "dropout on the embeddings and on both residual branches")
+    attention_probs_dropout_prob: float = help_field(0.0, "dropout on the attention probabilities")
+    classifier_dropout: float | None = help_field(0.1, "dropout before a classifier; a span head has none")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_width(self.embedding_size)
+        require(
+            0 < self.num_hidden_groups <= self.num_hidden_layers,
+            expected=f"num_hidden_groups from 1 to {self.num_hidden_layers}, the layers",
+            found=repr(self.num_hidden_groups),
+            fix="correct num_hidden_groups",
+        )
+        require(
+            self.inner_group_num == 1,
+            expected="inner_group_num 1, as in every published ALBERT",
+            found=repr(self.inner_group_num),
+            fix="use another model",
+        )
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings."""
+        return self.embedding_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """True: there is a projection even between equal widths."""
+        return True
+
+    @property
+    def num_distinct_layers(self) -> int:
+        """The number of groups."""
+        return self.num_hidden_groups
+
+    def parameters_of(self, layer: int) -> int:
+        """The group of a layer, both counted from 0.
+
+        >>> config = AlbertConfig(num_hidden_layers=6, num_hidden_groups=2)
+        >>> [config.parameters_of(layer) for layer in range(6)]
+        [0, 0, 0, 1, 1, 1]
+        """
+        return int(layer / (self.num_hidden_layers / self.num_hidden_groups))  # as transformers computes it
+
+    @property
+    def shape_in_words(self) -> str:
+        """See `EncoderConfig`."""
+        groups = "one set" if self.num_hidden_groups == 1 else f"{self.num_hidden_groups} sets"
+        return f"{super().shape_in_words}, {groups} of parameters for all layers, embeddings of width {self.embedding_size}"
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """See `EncoderConfig`."""
+        return NAMES.count(self, pooler=pooler, heads=heads)
+
+
+class AlbertModel(TransformerEncoder):
+    """Word, segment and position embeddings, a projection, post-norm layers with shared parameters, a pooler with tanh.
+
+    Attributes:
+        depth: the number of layers that are computed.
+        layers: one for each group.
+    """
+
+    config: AlbertConfig
+
+    def __init__(self, config: AlbertConfig, *, seed: int | None = 0) -> None:
+        super().__init__(config, seed=seed)
+        self.depth = config.num_hidden_layers
+
+    @property
+    def stack(self) -> Sequence[Layer]:
+        """The layers in the order in which they are computed, each as often as its parameters are used."""
+        layers = cast("Sequence[Layer]", self.layers)
+        return [layers[self.config.parameters_of(number)] for number in range(self.depth)]
+
+    def lower(self, depth: int) -> Self:
+        """The same encoder without the layers above `depth`; it shares all parameters."""
+        lower = copy.copy(self)
+        lower.depth = depth
+        return lower
+
+    def height(self, name: str) -> int:
+        """See `Encoder.height`; parameters that several layers share are as high as the highest of these."""
+        height = super().height(name)
+        if not name.startswith("layers."):
+            return height
+        groups = [self.config.parameters_of(layer) for layer in range(self.num_layers)]
+        return self.num_layers - groups[::-1].index(height - 1)
+
+
+_E, _H = "bert.embeddings", "albert.embeddings"
+_L, _M = "bert.layers.{i}", "albert.encoder.albert_layer_groups.{i}.albert_layers.0"
+_ORDER = "the head that tells the order of two texts"
+
+NAMES = ParameterNames(
+    prefix="albert.",
+    class_prefix="Albert",
+    embeddings=(
+        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VE"),
+        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PE"),
+        Row(f"{_E}.segment.weight", f"{_H}.token_type_embeddings.weight", "SE"),
+        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm", shape="E"),
+        *dense(f"{_E}.projection", "albert.encoder.embedding_hidden_mapping_in", "DE"),
+    ),
+    layer=(
+        *dense(f"{_L}.query", f"{_M}.attention.query", "DD"),
+        *dense(f"{_L}.key", f"{_M}.attention.key", "DD"),
+        *dense(f"{_L}.value", f"{_M}.attention.value", "DD"),
+        *dense(f"{_L}.attention_output", f"{_M}.attention.dense", "DD"),
+        *layer_norm(f"{_L}.attention_norm", f"{_M}.attention.LayerNorm"),
+        *dense(f"{_L}.intermediate", f"{_M}.ffn", "ID"),
+        *dense(f"{_L}.output", f"{_M}.ffn_output", "DI"),
+        *layer_norm(f"{_L}.output_norm", f"{_M}.full_layer_layer_norm"),
+    ),
+    parts={
+        "pooler": dense("bert.pooler", "albert.pooler", "DD"),
+        "mlm": (
+            *dense("mlm.transform", "predictions.dense", "ED"),
+            *layer_norm("mlm.norm", "predictions.LayerNorm", shape="E"),
+            Row("mlm.bias", "predictions.bias", "V"),
+        ),
+        "classifier": output("classifier", "classifier", "KD"),
+        "span": output("span", "qa_outputs", "2D"),
+    },
+    copies={"predictions.decoder.weight": "bert.embeddings.word.weight", "predictions.decoder.bias": "mlm.bias"},
+    unused={f"sop_classifier.classifier.{kind}": _ORDER for kind in ("weight", "bias")},
+)

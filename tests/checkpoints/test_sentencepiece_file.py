@@ -1,0 +1,91 @@
+"""Model files of SentencePiece without a tokenizer.json: the ids of transformers, other kinds of models, damage."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.checkpoints.sentencepiece_file import (
+    read_albert_tokenizer,
+    read_sentencepiece,
+    read_xlm_roberta_tokenizer,
+)
+from bertsmith.errors import CheckpointError, InputError
+from oracles.double_array import packed
+from tasks.architecture_samples import peer_tokenizer, unigram_pieces
+
+TEXTS = ["The film was ``great''", "anna and bert  in Rome ?", "naïve ﬁlm 中国", "", "a" * 30]
+
+
+def varint(number: int) -> bytes:
+    return bytes([number & 127 | 128]) + varint(number >> 7) if number > 127 else bytes([number])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def write_model(path: Path, pieces: list[tuple[str, float]], *, kind: int = 1, table: bytes = b"") -> None:
+    """Writes a message with pieces, the kind of the model and the table of normalization."""
+    data = b"".join(
+        field(1, field(1, piece.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score)) for piece, score in pieces
+    )
+    data += field(2, varint(3 << 3) + varint(kind) + field(7, b"other")) + field(3, field(2, table) if table else b"")
+    path.write_bytes(data)
+
+
+def test_an_albert_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
+    write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
+    found, _ = read_albert_tokenizer(tmp_path, ModelMetadata())
+    assert found is not None
+    expected = peer_tokenizer("albert")(TEXTS, add_special_tokens=False)["input_ids"]
+    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == expected
+    pair = peer_tokenizer("albert")("a", "b")["input_ids"]
+    assert (*found.template.start, *found.template.between, *found.template.end) == (pair[0], pair[2], pair[-1])
+    assert found.rules.lowercase
+
+
+def test_an_xlm_roberta_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
+    # The file has the order of SentencePiece; the model has that of fairseq.
+    pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
+    write_model(tmp_path / "sentencepiece.bpe.model", pieces)
+    found, _ = read_xlm_roberta_tokenizer(tmp_path, ModelMetadata())
+    assert found is not None
+    peer = peer_tokenizer("xlm-roberta")
+    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == peer(TEXTS, add_special_tokens=False)["input_ids"]
+    assert (found.vocabulary.mask_id, found.template.between) == (peer.mask_token_id, (2, 2))
+
+
+def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
+    import base64
+
+    pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
+    write_model(tmp_path / "sentencepiece.bpe.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
+    found, _ = read_xlm_roberta_tokenizer(tmp_path, ModelMetadata())
+    assert found is not None
+    assert found.tokenize("ﬁlm") == ["▁film"]
+
+
+def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
+    write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    found, _ = read_albert_tokenizer(tmp_path, ModelMetadata())
+    assert found is not None
+    assert not found.rules.lowercase
+    (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": 3}')
+    with pytest.raises(InputError, match="true or false for keep_accents"):
+        read_albert_tokenizer(tmp_path, ModelMetadata())
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x0a\xff\xff", b"\x0a\x05abcde", b"\xff" * 12])
+def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(content)
+    with pytest.raises(CheckpointError, match="a model of SentencePiece in"):
+        read_sentencepiece(tmp_path / "spiece.model")
+
+
+def test_a_model_of_another_kind_says_what_is_needed(tmp_path: Path) -> None:
+    write_model(tmp_path / "spiece.model", [("<unk>", 0.0), ("a", -1.0)], kind=2)
+    with pytest.raises(CheckpointError, match=r"Unigram pieces in .*; found another kind of model; put the tokenizer\.json"):
+        read_sentencepiece(tmp_path / "spiece.model")
