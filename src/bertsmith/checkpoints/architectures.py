@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_tokenizer, read_wordpiece
 from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
@@ -40,13 +40,13 @@ class Architecture:
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_wordpiece),
+    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_tokenizer),
     "distilbert": Architecture(
-        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
+        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_tokenizer
     ),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
-    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 
