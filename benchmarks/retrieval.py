@@ -37,7 +37,7 @@ def main() -> None:
     start = time.process_time()
     index = index_passages(passages.texts, embedder)
     seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
-    retriever = Retriever(passages=passages, bm25=BM25(passages.texts), embedder=embedder, index=index)
+    retriever = Retriever(passages=passages, words={"bm25": BM25(passages.texts)}, embedder=embedder, index=index)
     rankings = retriever.side_by_side(queries.texts, VECTORS)
     if options.rerank:
         scorer = PairScorer(load_predictor(options.rerank, device="cpu"))

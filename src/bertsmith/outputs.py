@@ -46,6 +46,7 @@ class FileKind:
 
 # A vocabulary has [UNK] on a line of its own; in the published ones it is line 1 or line 101.
 VOCABULARY = FileKind("a vocabulary", holds=(b"[UNK]\n",))
+TOKENIZER_FILE = FileKind("a tokenizer.json", endings=(".json",), holds=(b'"added_tokens"',))
 VOCABULARY_REPORT = FileKind("a vocabulary report", starts=(b'{\n  "texts":',))
 PAGE = FileKind("an HTML page", endings=(".html",), starts=(b"<!doctype html",))
 VECTOR_CHANGES = FileKind("saved vector changes", holds=(b'"vector changes"',))

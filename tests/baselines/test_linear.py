@@ -130,3 +130,17 @@ def test_the_penalty_can_be_chosen_by_a_score_that_the_loss_neglects() -> None:
     by_loss = fit_linear(inputs, targets, num_outputs=2)
     by_score = fit_linear(inputs, targets, num_outputs=2, score=found)
     assert by_score.penalty < by_loss.penalty
+
+
+def test_a_least_spread_bounds_the_weights_of_columns_that_are_nearly_constant_and_changes_no_others() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(80) % 2
+    ordinary = (rng.normal(size=(80, 6)) + labels[:, None]).astype(np.float32)
+    plain = fit_linear(ordinary, labels, num_outputs=2, penalties=(1.0,))
+    bounded = fit_linear(ordinary, labels, num_outputs=2, penalties=(1.0,), least_spread=0.1)
+    np.testing.assert_array_equal(plain.weight, bounded.weight)
+    nearly = (1 + 1e-4 * ordinary).astype(np.float32)
+    free = fit_linear(nearly, labels, num_outputs=2, penalties=(1.0,))
+    bounded = fit_linear(nearly, labels, num_outputs=2, penalties=(1.0,), least_spread=0.1)
+    assert np.abs(free.weight).max() > 1000
+    assert np.abs(bounded.weight).max() < 10

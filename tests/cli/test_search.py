@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bertsmith import load, progress
+from bertsmith.library.retrieval import search_passages
 from bertsmith.randomness import generator
 from bertsmith.search.index import PassageIndex
 from bertsmith.vectors.embedder import Embedder
@@ -146,6 +147,20 @@ def test_a_search_is_scored_next_to_bm25(run, model: Path, passages: Path, tmp_p
     assert scores["bm25"]["queries"] == 2
 
 
+def test_tf_idf_and_one_hot_need_no_model_and_are_scored_alone(run, passages: Path, tmp_path: Path) -> None:
+    for method in ("tf-idf", "one-hot"):
+        found = json.loads(run("search", passages, "--method", method, "--query", "the man", "--json").out)
+        wanted = search_passages(passages, ["the man"], system=method)
+        assert found == wanted[0].to_dict()
+        assert found["passages"][0]["score"] <= 1
+    queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
+    queries.write_text("id\tquery\nx\tmask\n", encoding="utf-8")
+    judgements.write_text("x 0 2 1\n", encoding="utf-8")
+    scored = run("search", passages, "--method", "tf-idf", "--queries", queries, "--judgements", judgements, "--json")
+    assert list(json.loads(scored.out)) == ["tf-idf"]
+    assert json.loads(scored.out)["tf-idf"]["mrr@10"] == 1
+
+
 def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     rows = [f"a man\tthe man went\t{'yes' if number % 2 else 'no'}" for number in range(8)]
@@ -169,6 +184,8 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
     [
         (["--query", "x"], "give --model, or --bm25"),
         (["--bm25"], "give --query or --queries"),
+        (["--method", "tf-idf", "--bm25", "--query", "x"], "only one of --bm25 and --hybrid, or --method"),
+        (["--method", "one-hot", "--query", "x", "--pooling", "cls"], "no effect with --method one-hot"),
         (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
         (["--bm25", "--query", "x", "--judgements", "j"], "--judgements needs --queries"),
         (

@@ -1,9 +1,12 @@
 """Which step was worth it: means, spreads, and the cheapest system that is level with the best."""
 
+import numpy as np
 import pytest
+from sklearn.metrics import matthews_corrcoef
 
 from bertsmith.comparison.cells import Cell, Place, file_name
 from bertsmith.comparison.results import is_level, rows_of, verdicts
+from bertsmith.finetuning.comparison import paired_over_seeds
 from bertsmith.tasks.task import TaskSpec
 
 SPEC = TaskSpec(kind="classification", name="sentiment", labels=("no", "yes"))
@@ -42,7 +45,7 @@ def test_a_row_has_mean_spread_and_the_test_against_the_best():
     assert first.deviation == pytest.approx(0.0707, abs=1e-4)
     assert (first.fitting, first.making, first.processor_seconds) == (2.0, None, 2.0)
     assert (second.is_best, second.processor_seconds, second.p_value) == (True, 65.0, None)
-    assert first.difference == pytest.approx(-0.4)
+    assert first.difference == pytest.approx(-0.35)
     assert first.p_value < 0.01
     assert not is_level(first, second)
 
@@ -94,3 +97,38 @@ def test_names_that_differ_have_folders_that_differ():
     folders = [file_name(name) for name in names]
     assert len(set(folders)) == len(names)
     assert all("/" not in one and one.strip(".") for one in folders)
+
+
+def test_the_test_is_over_all_seeds_not_the_first():
+    level_at_first = [cell("a", 1, 180, 1), cell("a", 2, 100, 1), cell("b", 1, 180, 2), cell("b", 2, 190, 2)]
+    first, _ = rows(*level_at_first)
+    assert first.difference == pytest.approx(-0.225)
+    assert first.p_value < 0.01
+    only_shared = rows(cell("a", 1, 100, 1), cell("b", 1, 120, 2), cell("b", 2, 190, 2))
+    assert only_shared[0].difference == pytest.approx(-0.1), "seed 2 has no fit of a"
+    alone, _ = rows(cell("a", 1, 100, 1), cell("b", 2, 190, 2))
+    assert alone.p_value is None
+
+
+def test_a_score_that_is_no_mean_over_examples_is_recomputed_for_each_seed():
+    rng = np.random.default_rng(0)
+    golds = rng.integers(2, size=60)
+    answers = {(name, seed): np.where(rng.random(60) < share, golds, 1 - golds)
+               for name, share in (("a", 0.6), ("b", 0.9)) for seed in (1, 2)}  # fmt: skip
+
+    def lines(name: str, seed: int):
+        chances = {"0": 0.5, "1": 0.5}
+        return [
+            {
+                "gold": str(gold),
+                "score": float(gold == one),
+                "prediction": {"label": str(one), "probabilities": chances},
+            }
+            for gold, one in zip(golds, answers[name, seed], strict=True)
+        ]
+
+    ours, theirs = ([lines(name, seed) for seed in (1, 2)] for name in "ab")
+    name, test = paired_over_seeds("classification", "matthews", "", ours, theirs)
+    wanted = [np.mean([matthews_corrcoef(golds, answers[name, seed]) for seed in (1, 2)]) for name in "ab"]
+    assert (name, test.difference) == ("matthews", pytest.approx(wanted[0] - wanted[1]))
+    assert test.p_value < 0.05

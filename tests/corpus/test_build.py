@@ -202,9 +202,9 @@ def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
         CorpusSettings(**wrong)
 
 
-def test_a_tokenizer_that_is_not_of_wordpieces_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_whose_pieces_include_the_space_before_them_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", STORY)
-    with pytest.raises(ConfigError, match=r"expected a tokenizer of WordPieces.*; found .*; name a vocab\.txt"):
+    with pytest.raises(ConfigError, match=r"the space before a sentence .*; found .*those of RoBERTa"):
         build_corpus([path], tokenizer_of("roberta"), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from bertsmith.corpus import cooccurrence
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.cooccurrence import cooccurrences, ppmi, reduced
+from bertsmith.corpus.cooccurrence import (
+    PpmiOfCounts,
+    cooccurrences,
+    count_neighbors,
+    neighbor_matrix,
+    ppmi,
+    reduced,
+)
+from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.corpus.shards import Corpus
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
@@ -86,3 +95,26 @@ def test_the_vectors_depend_on_the_generator_alone():
     matrix = sparse.csr_matrix(np.random.default_rng(5).random((20, 20)).astype(np.float32))
     first, again = (reduced(matrix, 5, np.random.default_rng(2)) for _ in range(2))
     np.testing.assert_array_equal(first, again)
+
+
+def test_a_matrix_that_stays_on_disk_has_the_same_products_and_vectors(tmp_path, monkeypatch):
+    monkeypatch.setattr(cooccurrence, "_BLOCK_PAIRS", 50)
+    rng = np.random.default_rng(7)
+    size = 50
+    ids = (rng.zipf(1.5, size=6000) - 1) % (size - 2)  # two pieces do not occur
+    counts = PairCounts(tmp_path, 1)
+    count_neighbors(ids, size, counts, window=3)
+    on_disk, in_memory = (PpmiOfCounts(counts, size, memory=memory) for memory in (1.0, 1e9))
+    whole = ppmi(neighbor_matrix(counts, size))
+    assert counts.spilled > 1
+    assert on_disk.pairs > 150, "several blocks"
+    assert on_disk._held is None
+    assert len(in_memory._held) == len(list(on_disk._blocks())) > 3
+    other = rng.standard_normal((size, 4))
+    for found in (on_disk, in_memory):
+        np.testing.assert_allclose(found @ other, whole @ other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.T @ other, whole.T @ other, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(found.seen, np.diff(whole.indptr) > 0)
+    vectors = [reduced(matrix, 8, np.random.default_rng(1)) for matrix in (on_disk, in_memory, whole)]
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    np.testing.assert_allclose(vectors[0] @ vectors[0].T, vectors[2] @ vectors[2].T, atol=1e-3)

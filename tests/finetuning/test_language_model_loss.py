@@ -14,6 +14,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -25,6 +26,7 @@ from bertsmith.model.encoder import Encoder
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
+from bertsmith.text.pack import pack_rows
 from model.examples import shake
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
@@ -186,3 +188,52 @@ def test_a_pair_in_both_orders_is_served_by_the_model_that_learned_it(tmp_path: 
     swapped = [dataclasses.replace(one, first=one.second, second=one.first) for one in data.dev]
     for one, other in zip(predictor.predict(data.dev), predictor.predict(swapped), strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["pair", "number"])
+def test_the_sum_of_both_scores_is_what_the_layer_makes_of_the_sum_of_both_states(kind: str) -> None:
+    pairs = [dataclasses.replace(one, label=None) for one in examples_of("pair", 6)]
+    settings = dataclasses.replace(SPECS[kind].settings, both_orders=True, pooling="sum")
+    task = task_for(dataclasses.replace(SPECS[kind], pair=True, reads="cls", settings=settings))
+    model = EncoderForTask(untrained(config_of("openai-gpt"), 3).encoder, task.head, seed=4).eval()
+    shake(model)
+    layer = model.output_layer
+    features = task.encode(pairs, TOKENIZER)
+    answers = task.decode(pairs, features, task_logits(model, features, choose("cpu", "fp32")), TOKENIZER)
+    for pair, answer in zip(pairs, answers, strict=True):
+        states = []
+        for first, second in ((pair.first, pair.second), (pair.second, pair.first)):
+            ids = pack_rows(
+                [TOKENIZER.encode(first)], [TOKENIZER.encode(second)], template=TOKENIZER.template, max_length=64
+            ).token_ids
+            batch = Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+            with torch.no_grad():
+                states.append(model.encoder(batch)[-1])
+        with torch.no_grad():
+            scores = layer(sum(states)) + layer.bias
+        shares = [float(scores[0])] if kind == "number" else scores.softmax(0).tolist()
+        found = answer.to_dict()
+        assert list(found.get("probabilities", {0: found.get("value")}).values()) == pytest.approx(shares, abs=1e-4)
+
+
+def test_a_sum_is_trained_from_a_linear_start_that_fits_the_sum_and_needs_both_orders(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", "openai-gpt")
+    settings = dataclasses.replace(SPECS["pair"].settings, both_orders=True, pooling="sum")
+    spec = dataclasses.replace(SPECS["pair"], settings=settings)
+    data = TaskData(train=examples_of("pair", 32), dev=examples_of("pair", 8, seed=1))
+    frozen = FinetuningSettings(batch_size=16, epochs=1, start="linear", reads="cls", freeze="body", **PRECISE)
+    finetune(base, spec, data, tmp_path / "run", frozen, RecipeSettings(learning_rate=1e-9), seeds=1)
+    folder = load_any(base)
+    features = task_for(spec).encode(data.train, folder.require_tokenizer())
+    start = LinearStart(folder, features, 2, "cpu", "sum")
+    linear = start.layer(task_for(dataclasses.replace(spec, reads="cls")).head)
+    tensors = load_any(tmp_path / "run" / "model").tensors
+    np.testing.assert_allclose(tensors["classifier.weight"].numpy(), linear.weight, atol=1e-6)
+    vectors = start._vectors(np.arange(32), "cls")
+    answers = load_predictor(tmp_path / "run" / "model").predict(data.train)
+    scores = vectors @ linear.weight.T + 2 * linear.bias
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose([one.probabilities for one in answers], chances, atol=1e-4)
+    for wrong in ({"both_orders": False}, {"long_text": "windows"}):
+        with pytest.raises(ConfigError, match="pooling sum with both_orders, where every pair has two rows"):
+            dataclasses.replace(settings, **wrong)

@@ -22,6 +22,7 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json
 from bertsmith.finetuning import linear_start
+from bertsmith.finetuning.base_model import require_base
 from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.recipes import Situation, resolved, situation_of
 from bertsmith.finetuning.run import finetune
@@ -687,3 +688,17 @@ def test_the_command_takes_a_recipe_and_names_the_nearest(
     assert stopped.value.code == 1
     assert "expected a recipe: auto, 2018 or ulmfit; found 'nosuch'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_layer_on_a_pooler_that_nothing_trained_starts_at_random(tmp_path: Path) -> None:
+    folder = load_any(architecture_samples.write_base_model(tmp_path / "base", "elmo"))
+    folder = dataclasses.replace(
+        folder, tensors={name: one for name, one in folder.tensors.items() if "pooler" not in name}
+    )
+    situation = situation_of("sst-2", "classification", 100, folder)
+    assert resolved("auto", situation, {})["start"] == "linear"
+    assert "start" not in resolved("auto", situation, {"reads": "pooler"})
+    for reads in ("pooler", None):
+        with pytest.raises(ConfigError, match=r"a trained pooler, for a linear start .*; found one without"):
+            require_base(folder, FinetuningSettings(start="linear", reads=reads), pooled=True)
+    require_base(folder, FinetuningSettings(start="linear", reads="cls"), pooled=True)

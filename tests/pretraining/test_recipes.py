@@ -8,7 +8,7 @@ from bertsmith.encoders.gpt import GptConfig
 from bertsmith.errors import BertsmithError, ConfigError
 from bertsmith.files import write_json
 from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
+from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for, with_recipe
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.settings import TrainSettings
 
@@ -145,3 +145,16 @@ def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():
     run, data, train = built(recipe="2018", size="base", steps=9000, architecture="openai-gpt", max_length=256)
     assert (run.rows_per_step, data.max_length, data.contiguous) == (64, 256, True)
     assert (train.learning_rate, train.schedule, train.warmup_steps) == (2.5e-4, "cosine", 2000)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "objective"),
+    [("awd-lstm", "language-model"), ("elmo", "forward+backward"), ("distilbert", "mlm"), ("bert", None)],
+)
+def test_the_recipe_of_the_paper_has_an_objective_that_the_architecture_can_have(
+    architecture: str, objective: str | None
+) -> None:
+    found = with_recipe({"recipe": "2018", "size": "tiny", "architecture": architecture})
+    assert found.get("objective") == objective
+    asked = with_recipe({"recipe": "2018", "size": "tiny", "architecture": architecture, "objective": "mlm+nsp"})
+    assert asked["objective"] == "mlm+nsp"

@@ -104,7 +104,9 @@ def test_approximate_search_finds_the_same_here_and_is_kept(embedder: Embedder, 
 
 
 def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
-    retriever = Retriever(passages=PASSAGES, bm25=BM25(TEXTS), embedder=embedder, index=index_passages(TEXTS, embedder))
+    retriever = Retriever(
+        passages=PASSAGES, words={"bm25": BM25(TEXTS)}, embedder=embedder, index=index_passages(TEXTS, embedder)
+    )
     query = ["a good film"]
     words, vectors = (retriever.rank(query, system, 5) for system in (BY_WORDS, VECTORS))
     both = retriever.rank(query, HYBRID, 5)
@@ -126,7 +128,7 @@ def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.Captur
 def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
     retriever = Retriever(
         passages=PASSAGES,
-        bm25=BM25(TEXTS),
+        words={"bm25": BM25(TEXTS)},
         embedder=embedder,
         index=index_passages(TEXTS, embedder),
         scorer=PairScorer(predictor("pair")),

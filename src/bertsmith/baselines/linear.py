@@ -81,6 +81,7 @@ def fit_linear(
     seed: int = 1,
     penalties: Sequence[float] = PENALTIES,
     score: Score | None = None,
+    least_spread: float = 0.0,
 ) -> LinearModel:
     """The linear model that predicts the targets of tasks from vectors.
 
@@ -97,9 +98,11 @@ def fit_linear(
         score: of held-out outputs [e, K] and the numbers of their examples [e], higher is better; it chooses the
             penalty, and the loss decides between equal scores. For scores such as Matthews correlation, which are 0 for
             the strict penalties that the loss prefers when one label is rare.
+        least_spread: what a column is divided by is at least this fraction of the root mean square of all entries, so
+            that weights stay bounded although a column is nearly constant.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
-    mean, scale = _moments(vectors)
+    mean, scale = _moments(vectors, least_spread)
     inputs = vectors if isinstance(vectors, sp.csr_array) else ((vectors - mean) / scale).astype(np.float32)
     used, golds, loss = _golds(targets, num_outputs)
     single = targets.ndim == 1 and loss is not _squares
@@ -137,12 +140,15 @@ def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | No
     return score
 
 
-def _moments(vectors: Inputs) -> tuple[Floats, Floats]:
+def _moments(vectors: Inputs, least_spread: float) -> tuple[Floats, Floats]:
     """What is subtracted from vectors and what they are divided by, float64 [D] each; sparse ones stay as they are."""
     if isinstance(vectors, sp.csr_array):
         return np.zeros(vectors.shape[1]), np.ones(vectors.shape[1])
     mean, scale = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
     scale[scale < 1e-6 * max(1.0, float(scale.max(initial=0.0)))] = 1.0  # a constant column stays constant
+    if least_spread:
+        typical = np.sqrt(np.square(vectors, dtype=np.float64).mean())
+        scale = np.maximum(scale, least_spread * typical)
     return mean, scale
 
 

@@ -19,7 +19,19 @@ from bertsmith.checkpoints.tokenizer_files import (
     read_tokenizer,
     read_wordpiece,
 )
-from bertsmith.encoders import albert, awd_lstm, bert, distilbert, electra, elmo, gpt, modernbert, mpnet, roberta, xlm_roberta
+from bertsmith.encoders import (
+    albert,
+    awd_lstm,
+    bert,
+    distilbert,
+    electra,
+    elmo,
+    gpt,
+    modernbert,
+    mpnet,
+    roberta,
+    xlm_roberta,
+)
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -49,22 +61,25 @@ class Architecture:
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_wordpiece),
+    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_tokenizer),
     "distilbert": Architecture(
-        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
+        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_tokenizer
     ),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
     "albert": Architecture(albert.AlbertConfig, albert.AlbertModel, albert.NAMES, read_albert_tokenizer),
     "modernbert": Architecture(
-        modernbert.ModernBertConfig, modernbert.ModernBertModel, modernbert.NAMES, functools.partial(read_tokenizer, usual=SPECIAL_PIECES)
+        modernbert.ModernBertConfig,
+        modernbert.ModernBertModel,
+        modernbert.NAMES,
+        functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
         xlm_roberta.XlmRobertaConfig, roberta.RobertaModel, xlm_roberta.NAMES, read_xlm_roberta_tokenizer
     ),
     "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_mpnet_tokenizer),
-    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 

@@ -10,12 +10,11 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsmith.text.vocabulary import SpecialPieces
+from bertsmith.text.vocabulary import SPECIAL_PIECES, SpecialPieces
 
 END_OF_WORD = "</w>"
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
-_SECOND: Mapping[str, Any] = {"Sequence": {"id": "B", "type_id": 0}}
 
 
 def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: SpecialPieces) -> dict[str, Any]:
@@ -80,6 +79,21 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def learned_json(ids: Mapping[str, int], merges: Sequence[str], *, lowercase: bool) -> dict[str, Any]:
+    """The `tokenizer.json` of a BPE that was learned here: as GPT's, with the special pieces and the rows of BERT."""
+    plain = gpt_json(ids, merges)
+    special = SPECIAL_PIECES
+    return {
+        **plain,
+        "added_tokens": [added_json(piece, ids[piece]) for piece in special],
+        "normalizer": {**plain["normalizer"], "lowercase": lowercase},
+        "post_processor": template_json(
+            [special.cls], [special.sep], [special.sep], {piece: ids[piece] for piece in special}, second_segment=1
+        ),
+        "model": {**plain["model"], "unk_token": special.unk},
+    }
+
+
 def added_json(piece: str, id: int | None) -> dict[str, Any]:
     """The entry of a special piece among the added ones."""
     return {
@@ -94,15 +108,26 @@ def added_json(piece: str, id: int | None) -> dict[str, Any]:
 
 
 def template_json(
-    start: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int] | None = None
+    start: Sequence[str],
+    between: Sequence[str],
+    end: Sequence[str],
+    ids: Mapping[str, int] | None = None,
+    *,
+    second_segment: int = 0,
 ) -> dict[str, Any]:
-    """The post-processor that puts these pieces around texts; all tokens are in segment 0."""
-    before, middle, after = (
-        [{"SpecialToken": {"id": piece, "type_id": 0}} for piece in pieces] for pieces in (start, between, end)
-    )
+    """The post-processor that puts these pieces around texts.
+
+    Args:
+        second_segment: of the second text and of what follows it; all other tokens are in segment 0.
+    """
+
+    def named(pieces: Sequence[str], segment: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": piece, "type_id": segment}} for piece in pieces]
+
+    second = {"Sequence": {"id": "B", "type_id": second_segment}}
     return {
         "type": "TemplateProcessing",
-        "single": [*before, _FIRST, *after],
-        "pair": [*before, _FIRST, *middle, _SECOND, *after],
+        "single": [*named(start), _FIRST, *named(end)],
+        "pair": [*named(start), _FIRST, *named(between), second, *named(end, second_segment)],
         "special_tokens": {piece: {"id": piece, "ids": [id], "tokens": [piece]} for piece, id in (ids or {}).items()},
     }

@@ -178,6 +178,12 @@ def write_google(
             found="is_causal, which Google's code does not support",
             fix="write a Hugging Face folder",
         )
+    if not (tokenizer is None or isinstance(tokenizer, WordPieceTokenizer)):
+        raise ConfigError(
+            expected="a model with WordPieces, the only ones that Google's code reads",
+            found="a tokenizer defined by its tokenizer.json",
+            fix="write a Hugging Face folder",
+        )
     if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):
         raise ConfigError(
             expected="a model whose head Google's code supports",

@@ -9,12 +9,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import ONLY_UNKNOWN, byte_level_json, gpt_json, template_json
+from bertsmith.checkpoints.bpe_json import END_OF_WORD, ONLY_UNKNOWN, byte_level_json, gpt_json, template_json
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.settings import from_dict
+from bertsmith.settings import from_dict, require
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
@@ -165,11 +165,53 @@ def read_tokenizer(
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    model = read_object(folder / "tokenizer.json").get("model")
-    is_wordpiece = isinstance(model, dict) and model.get("type") == "WordPiece"
-    if is_wordpiece or (folder / "vocab.txt").exists():
+    description = read_object(folder / "tokenizer.json")
+    model = description.get("model")
+    model = model if isinstance(model, dict) else {}
+    kind = model.get("type")
+    if kind == "WordPiece" or (kind is None and (folder / "vocab.txt").exists()):
         return read_wordpiece(folder, metadata)
+    if (kind == "BPE" and model.get("end_of_word_suffix")) or (not description and _marks_ends(folder / "vocab.json")):
+        return read_gpt_tokenizer(folder, metadata)
     return read_pipeline(folder, metadata, usual)
+
+
+def _marks_ends(path: Path) -> bool:
+    """Whether the pieces of a `vocab.json` carry GPT's mark of the end of a word."""
+    return path.exists() and any(piece.endswith(END_OF_WORD) for piece in read_object(path))
+
+
+def read_tokenizer_file(path: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json` of its own, or in a folder.
+
+    The special pieces of a file of its own are those of BERT or RoBERTa, or only `<unk>`: the first that it has.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+        BertsmithError: see `read_wordpiece` and `read_pipeline`.
+    """
+    if path.is_dir():
+        found, _ = read_tokenizer(path, ModelMetadata())
+        if found is None:
+            raise InputError(
+                expected=f"a vocabulary in '{path}'",
+                found="no vocab.txt, tokenizer.json, or vocab.json with merges.txt",
+                fix="check the path",
+            )
+        return found
+    require_file(path, "a tokenizer.json")
+    description = read_object(path)
+    model, added = description.get("model"), description.get("added_tokens")
+    require(
+        isinstance(model, dict) and model.get("type") != "WordPiece",
+        expected=f"a tokenizer.json at '{path}'",
+        found="WordPieces" if isinstance(model, dict) else "another file",
+        fix="name the vocab.txt of WordPieces, or the model that they belong to",
+    )
+    named = {_content(token) for token in added} if isinstance(added, list) else set()
+    usual = (SPECIAL_PIECES, _BYTE_LEVEL, ONLY_UNKNOWN)
+    special = next((one for one in usual if named.issuperset(filter(None, one))), ONLY_UNKNOWN)
+    return PipelineTokenizer(description, special, source=f"'{path}'")
 
 
 def read_pipeline(

@@ -16,6 +16,7 @@ from bertsmith.cli.options import (
     print_table,
     say,
 )
+from bertsmith.errors import nearest
 from bertsmith.outputs import PASSAGE_VECTORS, PICTURES, require_output
 from bertsmith.settings import require
 
@@ -35,13 +36,16 @@ def search(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="DIR", help="the model that computes the vectors; not needed with --bm25"),
+        typer.Option("--model", metavar="DIR", help="the model that computes the vectors; not needed by words alone"),
     ] = None,
     query: Annotated[list[str] | None, typer.Option("--query", help="the query; repeatable")] = None,
     queries: Annotated[
         Path | None, typer.Option(metavar="FILE", help="a file of queries, in any format of PASSAGES")
     ] = None,
     top: Annotated[int | None, typer.Option(min=1, help="passages per query [10]")] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="vectors, bm25, tf-idf, one-hot or hybrid [vectors]")
+    ] = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="search by words instead of vectors")] = False,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="search by both and fuse the ranks")] = False,
     rerank: Annotated[
@@ -70,7 +74,7 @@ def search(
         str | None, typer.Option(metavar="ids|places", help="how judgements refer to queries [ids if they match]")
     ] = None,
     bm25_words: Annotated[
-        str, typer.Option(help="terms for BM25: words, or pieces of the model's vocabulary")
+        str, typer.Option(help="terms of a search by words: words, or pieces of the model's vocabulary")
     ] = "words",
     k1: Annotated[float, typer.Option(help="BM25: how much repeated words count")] = 0.9,
     b: Annotated[float, typer.Option(help="BM25: how much passage length counts, 0 to 1")] = 0.4,
@@ -88,23 +92,32 @@ def search(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Search passages by vectors, by words (BM25) or by both, and print the best for each query.
+    """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
     Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
-    side by side (with --bm25 only BM25): nDCG@10 (linear gains), recall, mean reciprocal rank and mean average
-    precision, on the best 100 passages, or on the best --depth after re-ranking.
+    side by side (of the searches by words alone, only the one of --method): nDCG@10 (linear gains), recall, mean
+    reciprocal rank and mean average precision, on the best 100 passages, or on the best --depth after re-ranking.
     """
     from bertsmith.library import retrieval
-    from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
+    from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, SYSTEMS, VECTORS, WORDS_ALONE
 
     if bool(query) == (queries is not None):
         raise typer.BadParameter("give --query or --queries")
-    if bm25 and hybrid:
-        raise typer.BadParameter("only one of --bm25 and --hybrid may be given")
+    if bm25 + hybrid + (method is not None) > 1:
+        raise typer.BadParameter("only one of --bm25 and --hybrid, or --method, may be given")
+    method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS
+    require(
+        method in SYSTEMS,
+        expected=f"--method as {', '.join(SYSTEMS)}",
+        found=repr(method),
+        fix=nearest(method, SYSTEMS),
+    )
+    bm25, hybrid, alone = method == BY_WORDS, method == HYBRID, method in WORDS_ALONE
+    by = f"with --{'' if bm25 else 'method '}{method}"
     if any(not one.strip() for one in query or ()):
         raise typer.BadParameter("--query is empty; give some text")
-    if model is None and (not bm25 or bm25_words == "pieces"):
-        raise typer.BadParameter("give --model, or --bm25 to search by words alone")
+    if model is None and (not alone or bm25_words == "pieces"):
+        raise typer.BadParameter("give --model, or --bm25 (or --method tf-idf or one-hot) to search by words alone")
     if judgements is not None and queries is None:
         raise typer.BadParameter("--judgements needs --queries")
     require(
@@ -114,14 +127,15 @@ def search(
         fix="use one of the two",
     )
     scored, again, pieces = judgements is not None, rerank is not None, bm25_words == "pieces"
-    _refuse_idle("with --bm25", bm25, index=index, changes=changes, approximate=approximate, pooling=pooling)
-    _refuse_idle("with --bm25", bm25, query_prompt=query_prompt, passage_prompt=passage_prompt)
-    _refuse_idle("with --bm25 by words", bm25 and not pieces, model=model)
+    _refuse_idle(by, alone, index=index, changes=changes, approximate=approximate, pooling=pooling)
+    _refuse_idle(by, alone, query_prompt=query_prompt, passage_prompt=passage_prompt)
+    _refuse_idle(f"{by} by words", alone and not pieces, model=model)
     _refuse_idle("with --judgements", scored, top=top)
     _refuse_idle("with --judgements, where all searches are scored", scored and not again, hybrid=hybrid)
-    _refuse_idle("without --hybrid or --rerank", not (hybrid or again or (scored and not bm25)), depth=depth)
-    by_words = bm25 or hybrid or scored
-    _refuse_idle("where BM25 is not used", not by_words, bm25_words=pieces, k1=k1 != 0.9, b=b != 0.4)
+    _refuse_idle("without --hybrid or --rerank", not (hybrid or again or (scored and not alone)), depth=depth)
+    by_bm25 = bm25 or hybrid or (scored and not alone)
+    _refuse_idle("where BM25 is not used", not by_bm25, k1=k1 != 0.9, b=b != 0.4)
+    _refuse_idle("where BM25 is not used", not (by_bm25 or alone), bm25_words=pieces)
     _refuse_idle("without --judgements", not scored, judged_by=judged_by)
     _refuse_idle("without --queries", queries is None, query_column=query_column)
     if index is not None:
@@ -134,7 +148,7 @@ def search(
         )
     settings: dict[str, Any] = {
         "model": model,
-        "system": BY_WORDS if bm25 else HYBRID if hybrid else VECTORS,
+        "system": method,
         "rerank": rerank,
         "depth": depth,
         "index": index,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from bertsmith.text.tokenizer import Tokenizer
 
 VocabularyOption = Annotated[
-    Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line")
+    Path | None,
+    typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line; or a tokenizer.json, or its folder"),
 ]
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="use the tokenizer of a model")]
 
@@ -98,6 +99,12 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
             raise typer.BadParameter("--rules needs --vocab; a model has its own rules")
         return _tokenizer_of(model)
     assert vocab is not None
+    if vocab.suffix == ".json" or vocab.is_dir():
+        from bertsmith.checkpoints.tokenizer_files import read_tokenizer_file
+
+        if cased or rules is not None:
+            raise typer.BadParameter("--cased and --rules need a vocab.txt; other tokenizers have their own rules")
+        return read_tokenizer_file(vocab)
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
     from bertsmith.text.wordpiece import WordPieceTokenizer

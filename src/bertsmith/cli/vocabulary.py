@@ -9,7 +9,7 @@ import typer
 from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
-from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
+from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
 
 
 def vocab(
@@ -18,13 +18,16 @@ def vocab(
     size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
     cased: CasedOption = False,
     rules: RulesOption = None,
+    method: Annotated[
+        str, typer.Option(help="wordpiece, for a vocab.txt; or bpe, the byte pairs of GPT, for a tokenizer.json")
+    ] = "wordpiece",
     column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite existing outputs")] = False,
 ) -> None:
-    """Learn a WordPiece vocabulary of exactly --size pieces and print its quality report.
+    """Learn a vocabulary of exactly --size pieces and print its quality report.
 
     For each file the report gives the pieces per word and the fractions of unknown words, of covered characters and
     of words that are a single piece. If there are more than 20 files and --report names a file, the rows of single
@@ -32,14 +35,15 @@ def vocab(
     """
     from bertsmith.library.vocabulary import learn_vocabulary
 
-    require_output(out, VOCABULARY, inputs=texts, replace=replace)
+    kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
+    require_output(out, kind, inputs=texts, replace=replace)
     if report is not None:
         require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
     with locked_file(out):
-        learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column)
+        learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column, method=method)
         for line in learned.notes:
             note(line)
-        learned.tokenizer.vocabulary.save(out)
+        learned.save(out)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):

@@ -18,8 +18,8 @@ JSON_FILE, MARKDOWN_FILE, PAGE_FILE = "report.json", "report.md", "report.html"
 _NOTES = (
     "The mean over the seeds ± their standard deviation; each seed draws its own training examples, the same for every "
     "system. The 95% interval is that of the first seed over the dev examples.",
-    "Against the best: the difference of the first seeds over the same dev examples, with the p-value of a paired "
-    "permutation test.",
+    "Against the best: the difference of the means over the seeds, on the same dev examples, with the p-value of a "
+    "paired permutation test that swaps the answers of all seeds to an example together.",
     "Processor time is summed over all threads: of pre-training or word vectors, which are made once, and of one fit "
     "to the labels. The vocabulary and the token shards are made once for all and are not counted, nor is what a model "
     "that was given has cost elsewhere.",

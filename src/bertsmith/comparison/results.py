@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.comparison.cells import Cell, Place
-from bertsmith.finetuning.comparison import LEVEL, Lines, paired
+from bertsmith.finetuning.comparison import LEVEL, Lines, paired_over_seeds
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import duration
 from bertsmith.tasks.task import TaskSpec
@@ -26,8 +26,8 @@ class Row:
         scores: the mean of every score, by name.
         interval: the 95% interval of the first seed's main score over the dev examples; None if it has none.
         is_best: whether its mean is the highest for this number of labels.
-        difference, low, high, p_value: the paired test of the first seed against that of the best, over the dev
-            examples; None for the best, and where there is a single dev example.
+        difference, low, high, p_value: the paired test of the mean over the seeds against that of the best, over the
+            dev examples and the seeds that both have; None for the best, and where there is a single dev example.
         making: processor seconds of pre-training or of word vectors; None if it was not made here.
         fitting: processor seconds of a fit, the mean over the seeds.
         parameters: numbers that were learned.
@@ -80,8 +80,8 @@ def rows_of(cells: Sequence[Cell], spec: TaskSpec, systems: Sequence[str], lines
         found = [_row(groups[labels, name], spec.metric) for name in systems if (labels, name) in groups]
         best = max(found, key=lambda row: (row.mean, -row.processor_seconds), default=None)
         assert best is not None, "a number of labels that some cell has"
-        first = _first_lines(best, lines)
-        rows += [_tested(row, best, spec, lines, first) for row in found]
+        of_best = _lines_by_seed(best, lines)
+        rows += [_tested(row, best, spec, lines, of_best) for row in found]
     return rows
 
 
@@ -146,17 +146,20 @@ def _row(cells: Sequence[Cell], metric: str) -> Row:
     )
 
 
-def _first_lines(row: Row, lines: ReadLines) -> Lines:
-    return lines(Place(system=row.system, labels=row.labels, seed=row.seeds[0]))
+def _lines_by_seed(row: Row, lines: ReadLines) -> dict[int, Lines]:
+    return {seed: lines(Place(system=row.system, labels=row.labels, seed=seed)) for seed in row.seeds}
 
 
-def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, theirs: Lines) -> Row:
-    """The row with its test against the best, on the first seed of both."""
+def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, of_best: Mapping[int, Lines]) -> Row:
+    """The row with its test against the best, on the seeds of both; a seed draws the same training examples for all."""
     if row is best:
         return dataclasses.replace(row, is_best=True)
-    if len(theirs) < 2:
+    own = _lines_by_seed(row, lines)
+    seeds = [seed for seed in own if seed in of_best]
+    if not seeds or len(of_best[seeds[0]]) < 2:
         return row
-    _, test = paired(spec.kind, spec.metric, spec.scheme, _first_lines(row, lines), theirs)
+    ours, theirs = ([each[seed] for seed in seeds] for each in (own, of_best))
+    _, test = paired_over_seeds(spec.kind, spec.metric, spec.scheme, ours, theirs)
     return dataclasses.replace(row, **dataclasses.asdict(test))
 
 

@@ -32,6 +32,7 @@ from bertsmith.corpus.shards import (
     HELD_OUT,
     INPUTS,
     MANIFEST,
+    PIPELINE,
     SHARD_BYTES,
     VOCABULARY,
     ShardWriter,
@@ -42,10 +43,12 @@ from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
 from bertsmith.settings import help_field, require, require_limits, require_number, to_dict
+from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
 _WORD = 2**64
+_ANY_WORD = "a"
 MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
@@ -90,18 +93,14 @@ def build_corpus(
     Raises:
         InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
             contains one of the inputs.
-        ConfigError: `workers` is not positive, or the tokenizer is not one of WordPieces.
+        ConfigError: `workers` is not positive, or the tokenizer does not fit a corpus: it has no pieces for the start
+            and the end of a row, or the ids of a sentence depend on the space before it.
     """
     out = Path(out)
     settings = settings or CorpusSettings()
     if held_out is not None:
         settings = dataclasses.replace(settings, held_out=held_out)
-    require(
-        tokenizer.settings == to_dict(tokenizer.rules),
-        expected="a tokenizer of WordPieces, which a vocabulary and text rules define, for a corpus",
-        found=f"a tokenizer of {tokenizer.kind}",
-        fix="name a vocab.txt, or a model with one",
-    )
+    _require_fit(tokenizer)
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
     given = list(texts) if not isinstance(texts, Iterator) else texts
@@ -126,6 +125,23 @@ def build_corpus(
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
             return build.finish()
+
+
+def _require_fit(tokenizer: Tokenizer) -> None:
+    """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads."""
+    special, template = tokenizer.vocabulary.special, tokenizer.template
+    require(
+        bool(special.cls and special.sep) and bool(template.start and template.end),
+        expected="a tokenizer with pieces for the start and the end of a row, for a corpus",
+        found="one without",
+        fix="learn a vocabulary (`bertsmith vocab`), or name a model that was trained with such pieces",
+    )
+    require(
+        np.array_equal(tokenizer.encode(_ANY_WORD), tokenizer.encode(f" {_ANY_WORD}")),
+        expected="a tokenizer for which the space before a sentence makes no difference, for a corpus",
+        found="one whose pieces include that space, as those of RoBERTa do",
+        fix="learn a vocabulary (`bertsmith vocab --method wordpiece` or bpe), or name a model with such pieces",
+    )
 
 
 def _size(document: Any) -> int:
@@ -198,11 +214,11 @@ class _Build:
                 fix="use files that contain text; in folders, only .txt, .jsonl and .parquet files are read",
             )
         how = self._balance()
-        self.vocabulary.save(self.folder / VOCABULARY)
+        self._save_vocabulary(self.folder)
         self.inputs.flush()
         held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.kept.totals()}
         if self.kept.shards:
-            self.vocabulary.save(self.folder / HELD_OUT / VOCABULARY)
+            self._save_vocabulary(self.folder / HELD_OUT)
             write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, {"part": "held out"}))
         else:
             (self.folder / HELD_OUT).rmdir()
@@ -210,6 +226,12 @@ class _Build:
         manifest = self._manifest(self.main, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
+
+    def _save_vocabulary(self, folder: Path) -> None:
+        """Writes the pieces, and the pipeline that makes them unless it is ours."""
+        self.vocabulary.save(folder / VOCABULARY)
+        if isinstance(self.tokenizer, PipelineTokenizer):
+            write_json(folder / PIPELINE, self.tokenizer.description)
 
     def _add(self, part: Any) -> None:
         self._open.append(part)
@@ -296,6 +318,12 @@ class _Build:
         self.main.shards[place[0] : place[0] + 1] = [shard | {"file": entry["file"]} for shard in again.shards]
         again.folder.rmdir()
 
+    def _pipeline(self) -> dict[str, Any]:
+        if not isinstance(self.tokenizer, PipelineTokenizer):
+            return {}
+        special = self.vocabulary.special._asdict()
+        return {"pipeline": {"file": PIPELINE, "special": special, "digest": digest_file(self.folder / PIPELINE)}}
+
     def _manifest(self, writer: ShardWriter, more: dict[str, Any]) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -305,6 +333,7 @@ class _Build:
             "token_type": np.dtype(writer.dtype).name,
             "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
             "tokenizer": to_dict(self.tokenizer.rules),
+            **self._pipeline(),
             "settings": to_dict(self.settings),
             "read": {
                 **dataclasses.asdict(self.report),

@@ -11,6 +11,7 @@ Source: Levy, Goldberg and Dagan, "Improving distributional similarity with less
 structure with randomness" (2011), for the decomposition.
 """
 
+import copy
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ MOST_TOKENS = 20_000_000  # of the corpus that are counted, about, to bound the 
 UNIT = 2**34  # of counts that are fractions; 1 / 1000 is then more precise than float32, and 5e8 is not too large
 _CHUNK_TOKENS = 2**21
 _MEMORY = 2e9  # bytes for counting
+_BYTES_OF_PAIR = 16  # of the matrix in memory: two entries
+_BLOCK_PAIRS = 2**18  # that are in memory at once, however small the limit is; about 40 MB while they are computed
 _EXTRA = 20  # directions that the decomposition follows in addition to those that are kept
 _ROUNDS = 3  # power iterations
 
@@ -103,6 +106,86 @@ def neighbor_matrix(counts: PairCounts, size: int) -> sparse.csr_matrix:
     return (half + half.T).tocsr()
 
 
+class PpmiOfCounts:
+    """The matrix of `ppmi` in bounded memory; it has what `reduced` needs of a matrix.
+
+    It consists of blocks of pairs, whose sizes do not depend on the memory. If they all fit they stay in memory;
+    otherwise every product reads the counts again. Either way, the numbers are the same.
+
+    Args:
+        counts: as `count_neighbors` fills them.
+        size: V.
+        memory: bytes.
+
+    Attributes:
+        shape: (V, V).
+        pairs: the number of pairs with a count.
+    """
+
+    def __init__(self, counts: PairCounts, size: int, *, memory: float) -> None:
+        self.shape, self._counts, self._is_transposed = (size, size), counts, False
+        self.pairs, of_rows = 0, np.zeros(size)
+        for low, high, values in self._counted():
+            self.pairs += len(low)
+            values = np.where(low == high, values / 2, values)
+            of_rows += np.bincount(low, values, minlength=size) + np.bincount(high, values, minlength=size)
+        contexts = of_rows**CONTEXT_POWER
+        self._of_rows, self._shares = of_rows, contexts / max(contexts.sum(), 1e-300)
+        self._held: list[sparse.csr_matrix] | None = None
+        needed = self.pairs * _BYTES_OF_PAIR
+        if needed <= memory:
+            self._held = list(self._blocks())
+        else:
+            tell(f"the matrix of {counted(self.pairs, 'pair')} would take {needed / 1e6:,.0f} MB: it is read from disk")
+
+    @property
+    def T(self) -> "PpmiOfCounts":  # noqa: N802 - the name of NumPy and SciPy
+        """The transposed matrix, a view of the same counts."""
+        other = copy.copy(self)
+        other._is_transposed = not self._is_transposed
+        return other
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Which rows are not empty, bool [V]."""
+        found = np.zeros(self.shape[0], dtype=np.bool_)
+        for block in self._held or self._blocks():
+            found |= np.diff(block.indptr) > 0
+        return found
+
+    def __matmul__(self, other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The product with `other` [V, K]."""
+        total = np.zeros((self.shape[0], other.shape[1]), dtype=other.dtype)
+        for block in self._held or self._blocks():
+            total += (block.T if self._is_transposed else block) @ other
+        return total
+
+    def _blocks(self) -> Iterator[sparse.csr_matrix]:
+        """The entries above 0 of both halves, in blocks [V, V] of float32."""
+        for low, high, counts in self._counted():
+            other = low != high
+            rows, columns = np.concatenate([low, high[other]]), np.concatenate([high, low[other]])
+            values = np.concatenate([counts, counts[other]]).astype(np.float64)
+            values = np.log(values / self._of_rows[rows] / self._shares[columns])
+            kept = values > 0
+            entries = (values[kept].astype(np.float32), (rows[kept], columns[kept]))
+            yield sparse.csr_matrix(entries, shape=self.shape)
+
+    def _counted(self) -> Iterator[tuple[Ids, Ids, Floats]]:
+        """As `neighbor_blocks`, in blocks of `_BLOCK_PAIRS` pairs."""
+        kinds = (np.int32, np.int32, np.float32)
+        left: list[npt.NDArray[Any]] = [np.empty(0, dtype=kind) for kind in kinds]
+        for found in neighbor_blocks(self._counts, self.shape[0]):
+            left = [np.concatenate(both) for both in zip(left, found, strict=True)]
+            full = len(left[0]) // _BLOCK_PAIRS * _BLOCK_PAIRS
+            for start in range(0, full, _BLOCK_PAIRS):
+                low, high, values = (part[start : start + _BLOCK_PAIRS] for part in left)
+                yield low, high, values
+            left = [part[full:] for part in left]
+        if len(left[0]):
+            yield left[0], left[1], left[2]
+
+
 def ppmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     """The positive pointwise mutual information of rows and columns in nats, [V, V]; 0 where it would be negative."""
     filled = counts.tocoo()
@@ -118,7 +201,7 @@ def ppmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     )
 
 
-def reduced(matrix: sparse.csr_matrix, width: int, rng: np.random.Generator) -> Floats:
+def reduced(matrix: sparse.csr_matrix | PpmiOfCounts, width: int, rng: np.random.Generator) -> Floats:
     """Unit vectors [V, D] whose products approximate those of a symmetric matrix's rows; 0 for an empty row.
 
     They are the left singular vectors times the square roots of the singular values, rotated at random so that no
@@ -135,8 +218,8 @@ def reduced(matrix: sparse.csr_matrix, width: int, rng: np.random.Generator) -> 
     kept = min(width, len(values))
     vectors[:, :kept] = (basis @ left)[:, :kept] * np.sqrt(values[:kept])
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    is_seen = np.diff(matrix.indptr)[:, None] > 0
-    vectors = np.where(is_seen & (lengths > 0), vectors / np.maximum(lengths, 1e-30), 0)
+    is_seen = matrix.seen if isinstance(matrix, PpmiOfCounts) else np.diff(matrix.indptr) > 0
+    vectors = np.where(is_seen[:, None] & (lengths > 0), vectors / np.maximum(lengths, 1e-30), 0)
     rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
     return np.asarray(vectors @ rotation, dtype=np.float32)
 

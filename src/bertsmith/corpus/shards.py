@@ -4,6 +4,7 @@
 
     corpus.json              manifest: digests, counts, settings, versions
     vocab.txt                the vocabulary of the ids
+    tokenizer.json           if the pieces are not WordPieces, what splits text into them
     inputs.jsonl             one line for each file that was read or skipped
     removed.jsonl            on request, one line for each document or sentence that was removed
     shard-00000.arrow ...    source: string, tokens: large_list<uint16 or uint32>, sentence_lengths: large_list<uint32>
@@ -28,8 +29,9 @@ from bertsmith.files import digest_file, misfit, read_json
 from bertsmith.settings import from_dict
 from bertsmith.text.encoded import offsets_of
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.vocabulary import SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
@@ -37,6 +39,7 @@ FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
 _SHAPE = {
     "vocabulary": {"digest": str},
     "tokenizer": {},
+    "pipeline?": {"digest": str, "special": dict.fromkeys(SpecialPieces._fields, str)},
     "read": {"words": int, "divisions?": {"*": int}},
     "settings": {"form?": str},
     "held_out?": {"documents?": int, "tokens?": int, "share?": float},
@@ -52,6 +55,7 @@ _SHAPE = {
     "shards": [{"file": str, "documents": int, "sentences": int, "tokens": int, "bytes": int, "digest": str}],
 }
 MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"
+PIPELINE = "tokenizer.json"
 SHARD_BYTES = 64 * 2**20  # of tokens
 BATCH_TOKENS = 2**21
 
@@ -239,7 +243,7 @@ class Corpus:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer with which the corpus was encoded."""
-        return WordPieceTokenizer(self.vocabulary, self.rules)
+        return _pipeline(self.folder, self.manifest) or WordPieceTokenizer(self.vocabulary, self.rules)
 
     @property
     def num_documents(self) -> int:
@@ -336,11 +340,26 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def _pipeline(folder: Path, manifest: dict[str, Any]) -> PipelineTokenizer | None:
+    """The tokenizer of a corpus that does not have WordPieces."""
+    if "pipeline" not in manifest:
+        return None
+    path, digest = folder / PIPELINE, manifest["pipeline"]["digest"]
+    if not path.is_file() or digest_file(path) != digest:
+        raise CorpusError(
+            expected=f"'{path}' as it was when the corpus was built ({digest[:19]})",
+            found="another file" if path.is_file() else "no such file",
+            fix="restore it or build the corpus again",
+        )
+    return PipelineTokenizer(read_json(path), SpecialPieces(**manifest["pipeline"]["special"]), source=f"'{path}'")
+
+
 def _vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
     path = folder / VOCABULARY
     if not path.is_file():
         raise CorpusError(expected=f"'{path}'", found="no such file", fix="restore it or build the corpus again")
-    vocabulary = Vocabulary.load(path)
+    pipeline = _pipeline(folder, manifest)
+    vocabulary = Vocabulary.load(path) if pipeline is None else pipeline.vocabulary
     if vocabulary.digest != manifest["vocabulary"]["digest"]:
         raise CorpusError(
             expected=f"'{path}' as it was when the corpus was built ({manifest['vocabulary']['digest'][:19]})",

@@ -58,6 +58,7 @@ class ElmoConfig(EncoderConfig):
     display_name: ClassVar[str] = "ELMo"
     has_pooler: ClassVar[bool] = False
     has_attention: ClassVar[bool] = False
+    spells_pieces: ClassVar[bool] = True
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
     in_transformers: ClassVar[bool] = False

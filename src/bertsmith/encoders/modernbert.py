@@ -88,7 +88,9 @@ class ModernBertConfig(EncoderConfig):
     type_vocab_size: int = help_field(0, "segments; ModernBERT has none")
     classifier_dropout: float | None = help_field(0.0, "dropout before the output layer of a task")
     layer_norm_eps: float = help_field(1e-5, "added to the variance inside the square root")
-    position_embedding_type: str = help_field("none", "positions: none in the embeddings, as they turn queries and keys")
+    position_embedding_type: str = help_field(
+        "none", "positions: none in the embeddings, as they turn queries and keys"
+    )
     global_attn_every_n_layers: int = help_field(3, "the first of every that many layers attends to the whole sequence")
     local_attention: int = help_field(128, "window of the other layers, in tokens, half of it on each side")
     global_rope_theta: float = help_field(160000.0, "base of the rotary positions of global layers")
@@ -155,7 +157,9 @@ class ModernBertConfig(EncoderConfig):
         """
         for name, usual in _FIXED.items():
             found = values.get(name, usual)
-            require(found == usual, expected=f"{name} {usual} in a ModernBERT", found=repr(found), fix="use another model")
+            require(
+                found == usual, expected=f"{name} {usual} in a ModernBERT", found=repr(found), fix="use another model"
+            )
         changed = {**values}
         bases = values.get("rope_parameters")
         for kind, name in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta")):

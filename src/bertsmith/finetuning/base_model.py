@@ -16,7 +16,8 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
         pooled: whether the head of the task reads one vector per row.
 
     Raises:
-        ConfigError: they ask for a pooler or a language-model loss that it cannot have.
+        ConfigError: they ask for a pooler or a language-model loss that it cannot have, or for a linear start on a
+            pooler that nothing has trained.
     """
     config = folder.config
     require(
@@ -30,6 +31,13 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
         expected=f"reads as cls or mean for a {config.display_name}, which has no pooler",
         found="pooler",
         fix="use --reads cls",
+    )
+    on_pooler = pooled and config.can_pool and settings.reads in (None, "pooler")
+    require(
+        settings.start != "linear" or not on_pooler or "pooler" in folder.parts,
+        expected="a model with a trained pooler, for a linear start of a head that reads the pooler",
+        found="one without",
+        fix="use --start random, or --reads cls or mean",
     )
 
 

@@ -4,6 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from bertsmith.errors import InputError
 from bertsmith.finetuning.finished_run import FinishedRun
 from bertsmith.finetuning.predictions import Line
@@ -106,20 +109,42 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
 def paired(kind: str, metric: str, scheme: str, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
     """The name of the compared score, and its paired test over the lines of two systems, in the same order.
 
+    See `paired_over_seeds`, of which this is the case of one seed.
+    """
+    return paired_over_seeds(kind, metric, scheme, [ours], [theirs])
+
+
+def paired_over_seeds(
+    kind: str, metric: str, scheme: str, ours: Sequence[Lines], theirs: Sequence[Lines]
+) -> tuple[str, PairedTest]:
+    """The name of the compared score, and the paired test of its mean over the seeds of two systems.
+
+    Examples are drawn and swapped with the answers of all seeds together: what separates the systems is more than the
+    noise of these examples, whichever seed answers. The spread over the seeds is not part of the test.
+
     If the main score is not a mean over examples but can be computed from any set of them (Matthews, F1 of classes or
-    of entities, correlations), it is recomputed for each draw; otherwise the scores of single examples are compared.
+    of entities, correlations), it is recomputed for each draw and each seed; otherwise the mean scores of single
+    examples are compared.
 
     Args:
         kind: kind of the task.
         metric: its main score.
         scheme: scheme of its tags; "" for plain tags.
-        ours: lines of predictions.jsonl of the first system.
-        theirs: those of the second.
+        ours: for each seed, lines of predictions.jsonl of the first system.
+        theirs: those of the second, in the same order, from as many seeds.
     """
+    assert len(ours) == len(theirs) > 0, "seeds of both systems"
     if kind == "tagging" and not scheme:
         metric = "accuracy"
-    mine, other = (score_rows(kind, metric, lines, scheme) for lines in (ours, theirs))
-    if mine is not None and other is not None and mine.statistic is not None:
-        return metric, paired_test(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
-    scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
+    mine, others = ([score_rows(kind, metric, lines, scheme) for lines in each] for each in (ours, theirs))
+    statistics = [one.statistic for one in mine if one is not None and one.statistic is not None]
+    if len(statistics) == len(ours) and None not in others:
+        # [E, seeds, values]: a draw of examples takes the answers of every seed to them.
+        rows = [np.stack([one.rows for one in each if one is not None], axis=1) for each in (mine, others)]
+
+        def statistic(drawn: npt.NDArray[np.generic]) -> float:
+            return float(np.mean([score(drawn[:, seed]) for seed, score in enumerate(statistics)]))
+
+        return metric, paired_test(rows[0], rows[1], draws=DRAWS, statistic=statistic)
+    scores = [np.mean([[float(line["score"]) for line in lines] for lines in each], axis=0) for each in (ours, theirs)]
     return EXAMPLE_SCORES.get(kind, "score"), paired_test(scores[0], scores[1])

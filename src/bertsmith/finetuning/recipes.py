@@ -61,6 +61,7 @@ class Situation:
         config: the shape of the model.
         own_head: whether the layer on top is the user's.
         is_well_trained: whether the model was pre-trained for so long that its embeddings need no more training.
+        has_pooler: whether the model comes with a pooler.
     """
 
     task: str
@@ -69,6 +70,7 @@ class Situation:
     config: EncoderConfig
     own_head: bool = False
     is_well_trained: bool = True
+    has_pooler: bool = True
 
 
 def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, own_head: bool = False) -> Situation:
@@ -82,7 +84,13 @@ def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, ow
     before = folder.metadata.as_initial_model()
     well = before["task"] != "pretraining" if before["tokens"] is None else before["tokens"] >= _MANY_TOKENS
     return Situation(
-        task=task, kind=kind, examples=examples, config=folder.config, own_head=own_head, is_well_trained=well
+        task=task,
+        kind=kind,
+        examples=examples,
+        config=folder.config,
+        own_head=own_head,
+        is_well_trained=well,
+        has_pooler="pooler" in folder.parts,
     )
 
 
@@ -149,6 +157,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
     has_reader = given.get("reads") in READERS
     fitted = fitted and given.get("reads") != CONCAT and not has_reader
+    fitted = fitted and (given.get("reads") != "pooler" or situation.has_pooler)
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
         if situation.is_well_trained

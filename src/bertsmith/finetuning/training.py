@@ -263,7 +263,8 @@ class FinetuningJob:
     def _linear_start(self) -> "LinearModel":
         from bertsmith.finetuning.linear_start import LinearStart
 
-        start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)
+        pooling = self.task.spec.settings.pooling
+        start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device, pooling)
         return start.layer(self.head)
 
     def train_once(

@@ -9,12 +9,14 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.library.inputs import checked_texts
 from bertsmith.progress import tell, warn
-from bertsmith.search.bm25 import BM25, Words
+from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import index_passages, tell_crowded
 from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import Ranking
 from bertsmith.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
-from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS, SearchSettings
+from bertsmith.search.settings import BY_WORDS, HYBRID, ONE_HOT, TF_IDF, VECTORS, WORDS_ALONE, SearchSettings
+from bertsmith.search.word_cosines import WordCosines
+from bertsmith.search.word_index import WordIndex, Words
 from bertsmith.settings import require
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.loading import load_embedder
@@ -93,8 +95,8 @@ def score_searches(
         passages, queries: as in `search_passages`.
         judgements: a file of `query 0 passage gain` lines.
         judged_by: "ids" or "places", how the judgements refer to queries; by default ids if they match.
-        settings: fields of SearchSettings by name. With system="bm25" only BM25 is scored; the system is the one whose
-            results `rerank` scores again.
+        settings: fields of SearchSettings by name. With system="bm25", "tf-idf" or "one-hot" only that one is scored;
+            the system is the one whose results `rerank` scores again.
 
     Raises:
         BertsmithError: a setting, a file or a model does not fit; the message says which.
@@ -102,7 +104,7 @@ def score_searches(
     chosen = SearchSettings(**settings)
     asked = _queries(queries, chosen)
     judged = judgements_for(read_judgements(Path(judgements)), asked, judged_by)
-    systems = {BY_WORDS} if chosen.system == BY_WORDS else {BY_WORDS, VECTORS}
+    systems = {chosen.system} if chosen.system in WORDS_ALONE else {BY_WORDS, VECTORS}
     retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, systems)
     if retriever.index is not None and chosen.system != HYBRID:
         tell_crowded(retriever.index, is_changed=chosen.changes is not None)
@@ -123,7 +125,8 @@ def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> T
 
 def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -> Retriever:
     """A retriever with everything that these search systems need."""
-    needs_words, needs_vectors = not systems.isdisjoint({BY_WORDS, HYBRID}), systems != {BY_WORDS}
+    by_words = [BY_WORDS if one == HYBRID else one for one in systems if one != VECTORS]
+    needs_words, needs_vectors = bool(by_words), not systems <= set(WORDS_ALONE)
     by_pieces = needs_words and settings.bm25_words == "pieces"
     change = None if settings.changes is None else VectorChange.load(Path(settings.changes))
     if change is not None and change.warning:
@@ -153,13 +156,20 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
         )
     return Retriever(
         passages=passages,
-        bm25=BM25(passages.texts, words=words, k1=settings.k1, b=settings.b) if needs_words else None,
+        words={name: _index_of_words(name, passages.texts, words, settings) for name in by_words},
         embedder=embedder,
         index=index,
         change=change,
         scorer=scorer,
         depth=settings.depth,
     )
+
+
+def _index_of_words(name: str, texts: Sequence[str], words: Words, settings: SearchSettings) -> WordIndex:
+    if name == BY_WORDS:
+        return BM25(texts, words=words, k1=settings.k1, b=settings.b)
+    assert name in (TF_IDF, ONE_HOT), name
+    return WordCosines(texts, words=words, one_hot=name == ONE_HOT)
 
 
 def _results(passages: TextSet, queries: TextSet, ranking: Ranking) -> list[SearchResult]:

@@ -57,6 +57,7 @@ class EncoderConfig:
     two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
+    spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled
     # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True

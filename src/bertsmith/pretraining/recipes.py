@@ -115,7 +115,7 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
     if name == PAPER:
-        return {**_PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {}), **settings}
+        return {**_of_the_paper(settings), **settings}
     if settings.get("init") is not None:
         return {**_CONTINUED, **_of_a_continued_model(settings), **settings}
     return {**_of_a_new_model(settings), **settings}
@@ -138,18 +138,38 @@ def size_for(minutes: float | None) -> str:
     return next((size for most, size in SIZE_FOR_MINUTES if available <= most), SIZE_FOR_MINUTES[-1][1])
 
 
+def _of_the_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the recipe of the paper is for an architecture whose paper is not that of BERT.
+
+    The objective is that of BERT's paper only for models that can have it.
+    """
+    config = _config_of(settings)
+    fits = config.has_next_sentence and not config.is_causal
+    values = {} if fits else {"objective": objective_for(config)}
+    return {**values, **_PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {})}
+
+
+def _config_of(settings: Mapping[str, Any]) -> EncoderConfig:
+    """The configuration of the model that is trained, with the sizes of its architecture's defaults if it is new."""
+    init, config = settings.get("init"), settings.get("config")
+    if init is not None:
+        places = (Path(str(init)), Path(str(init)) / "model")  # a model folder, or a run
+        config = next((place / "config.json" for place in places if (place / "config.json").is_file()), None)
+    elif config is None:
+        return require_architecture(settings.get("architecture") or "bert").config()
+    try:
+        return BertConfig() if config is None else read_config(read_json(Path(str(config))))
+    except BertsmithError:
+        return BertConfig()  # what is wrong with the file is said where the model is loaded
+
+
 def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the recipe changes for the architecture of a model folder that is continued from.
 
     A recurrent model is fine-tuned as in Howard and Ruder (2018), section 3.2: each layer with a rate of its own, and
     slanted triangles.
     """
-    places = (Path(str(settings["init"])), Path(str(settings["init"])) / "model")  # a model folder, or a run
-    described = next((place / "config.json" for place in places if (place / "config.json").is_file()), None)
-    try:
-        config = BertConfig() if described is None else read_config(read_json(described))
-    except BertsmithError:
-        config = BertConfig()  # what is wrong with the file is said where the model is loaded
+    config = _config_of(settings)
     if not config.is_recurrent:
         return {"objective": objective_for(config), **_of_architecture(type(config), settings)}
     return {

@@ -19,7 +19,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.shards import PIPELINE, Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
@@ -35,6 +35,7 @@ from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.distributed import on_first_rank, process_group
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
@@ -238,9 +239,7 @@ def _first_model(
             raise VocabularyError(
                 expected=f"a corpus made with the vocabulary of '{settings.init}'",
                 found="one made with another vocabulary",
-                fix=f"build the corpus again with `bertsmith corpus TEXT --model {settings.init} --out CORPUS`"
-                if theirs.kind == ours.kind
-                else f"start from a model of {ours.kind}, the only pieces that corpora hold",
+                fix=f"build the corpus again with `bertsmith corpus TEXT --model {settings.init} --out CORPUS`",
             )
         if theirs is not None:
             _check_rules(theirs.rules, corpus.rules, settings.init)
@@ -362,6 +361,19 @@ def _check_fit(
         expected=f"the whole vocabulary in the loss of the architecture {config.display_name}",
         found=f"{settings.sampled_pieces} sampled pieces",
         fix="leave --sampled-pieces out",
+    )
+    is_wordpiece = isinstance(corpus.tokenizer, WordPieceTokenizer)
+    require(
+        is_wordpiece or not config.spells_pieces,
+        expected=f"a corpus of WordPieces for {config.display_name}, which reads how a piece is spelled",
+        found=f"pieces of '{corpus.folder / PIPELINE}'",
+        fix="build the corpus with a vocab.txt, or train another architecture",
+    )
+    require(
+        is_wordpiece or not data.whole_word,
+        expected="a corpus of WordPieces for masks of whole words",
+        found=f"pieces of '{corpus.folder / PIPELINE}'",
+        fix="leave --whole-word out, or build the corpus with a vocab.txt",
     )
     longest = max(data.max_length, settings.long_length or 0)
     require(

@@ -12,11 +12,11 @@ from bertsmith.errors import InputError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.metrics.ranking import RANKING_METRICS
 from bertsmith.progress import Progress, quiet, tell, warn
-from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, query_vectors
 from bertsmith.search.passages import Judgements, TextSet
 from bertsmith.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
-from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
+from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
+from bertsmith.search.word_index import WordIndex
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import Embedder
 
@@ -43,7 +43,7 @@ class Retriever:
 
     Attributes:
         passages: the passages.
-        bm25: their BM25 index; None if there is no search by words.
+        words: their index of words by the name of its system; empty if there is no search by words.
         embedder: computes query vectors.
         index: the passage vectors.
         change: the change applied to passage vectors, also applied to query vectors; None for no change.
@@ -52,7 +52,7 @@ class Retriever:
     """
 
     passages: TextSet
-    bm25: BM25 | None = None
+    words: Mapping[str, WordIndex] = dataclasses.field(default_factory=dict)
     embedder: Embedder | None = None
     index: PassageIndex | None = None
     change: VectorChange | None = None
@@ -78,9 +78,9 @@ class Retriever:
             top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)
-        there = [VECTORS] * (self.index is not None) + [BY_WORDS] * (self.bm25 is not None)
+        there = [VECTORS] * (self.index is not None) + [*self.words]
         found = {one: self.first_ranking(queries, one, reach) for one in there}
-        if len(found) > 1:
+        if {BY_WORDS, VECTORS} <= set(found):
             found[HYBRID] = fused([shortened(found[one], self.depth) for one in (BY_WORDS, VECTORS)], reach)
         if self.scorer is not None:
             first = shortened(found[system], self.depth)
@@ -91,9 +91,8 @@ class Retriever:
         """The best `top` passages of each query by words, vectors or both, without re-ranking."""
         if system == HYBRID:
             return fused([self.first_ranking(queries, one, self.depth) for one in (BY_WORDS, VECTORS)], top)
-        if system == BY_WORDS:
-            assert self.bm25 is not None, "words to search by"
-            return self.bm25.search(queries, top)
+        if system in WORDS_ALONE:
+            return self.words[system].search(queries, top)
         assert system == VECTORS, system
         assert self.index is not None, "vectors to search by"
         assert self.embedder is not None, "a model for the queries"

@@ -4,7 +4,8 @@ import dataclasses
 
 from bertsmith.settings import help_field, require, require_limits
 
-VECTORS, BY_WORDS, HYBRID = SYSTEMS = ("vectors", "bm25", "hybrid")
+VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
+WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
 DEPTH = 100  # passages that are fused or re-ranked by default, and those that recall@100 counts
 
 
@@ -17,7 +18,7 @@ class SearchSettings:
     """
 
     model: str | None = help_field(None, "model for the vectors; not needed to search by words alone")
-    system: str = help_field(VECTORS, "vectors, bm25 or hybrid")
+    system: str = help_field(VECTORS, "vectors, bm25, hybrid, tf-idf or one-hot")
     rerank: str | None = help_field(None, "re-rank the best `depth` passages with this fine-tuned model of pairs")
     depth: int = help_field(DEPTH, "passages to fuse or re-rank")
     index: str | None = help_field(None, "store the passage vectors in this file and reuse them in later searches")
@@ -25,7 +26,7 @@ class SearchSettings:
     approximate: bool = help_field(
         False, "approximate search with a graph index, for millions of passages (needs usearch)"
     )
-    bm25_words: str = help_field("words", "terms for BM25: words, or pieces of the model's vocabulary")
+    bm25_words: str = help_field("words", "terms of a search by words: words, or pieces of the model's vocabulary")
     k1: float = help_field(0.9, "BM25: how much repeated words count")
     b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
@@ -49,7 +50,7 @@ class SearchSettings:
         require_limits(self)
         require(self.depth >= 1, expected="depth of at least 1", found=self.depth, fix="raise depth")
         require(
-            self.model is not None or (self.system == BY_WORDS and self.bm25_words == "words"),
+            self.model is not None or (self.system in WORDS_ALONE and self.bm25_words == "words"),
             expected="a model that makes the vectors",
             found="none",
             fix="name a model, or search by words alone with system 'bm25'",

@@ -10,7 +10,7 @@ from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.pack import TRUNCATIONS
 
 LONG_TEXTS = (*TRUNCATIONS, "windows")
-POOLINGS = ("mean", "max")
+POOLINGS = ("mean", "max", "sum")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,13 @@ class TaskSettings:
         "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
     )
     stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
-    pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
+    pooling: str = help_field(
+        "mean", "how the logits of a text's windows, or of both orders of a pair, are pooled: mean, max or sum"
+    )
     both_orders: bool = help_field(
         False,
-        "classification and regression of pairs: read each pair in both orders, and take the mean of both scores, so "
-        "that the order does not matter (GPT's way for similarity)",
+        "classification and regression of pairs: read each pair in both orders, and pool both scores, so that the "
+        "order does not matter; with pooling sum, an output layer scores the sum of both states, as GPT's does",
     )
     max_question: int = help_field(64, "maximum tokens of a question", most=10**6)
     max_answer: int = help_field(30, "maximum tokens of an answer", most=10**6)
@@ -56,6 +58,12 @@ class TaskSettings:
         for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+        require(
+            self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
+            expected="pooling sum with both_orders, where every pair has two rows",
+            found="windows" if self.long_text == "windows" else "one row for each example",
+            fix="use --pooling mean, or give --both-orders",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,10 @@ def encode_texts(
 ) -> tuple[PackedRows, Ints]:
     """The rows of all examples (all pairs or all single texts) and the number of rows per example, int64 [E].
 
-    With `both_orders`, a pair has two rows, the second one with its texts swapped.
+    With `both_orders`, a pair has two rows, the second one with its texts swapped. The sum of what an output layer
+    makes of both is what it makes of the sum of both states, with its bias counted once for each.
+
+    Source: Radford et al. (2018), section 3.3, for both orders.
 
     Raises:
         InputError: a text is too long and `long_text` is "error".
@@ -156,7 +159,7 @@ def pooled_units(logits: "Tensor", batch: "TaskBatch", pooling: str) -> "Tensor"
         return logits[batch.unit_of_row.argsort()]
     index = batch.unit_of_row[:, None].expand_as(logits)
     empty = logits.new_zeros(batch.num_units, logits.shape[1])
-    kind = "mean" if pooling == "mean" else "amax"
+    kind = {"mean": "mean", "max": "amax", "sum": "sum"}[pooling]
     return empty.scatter_reduce(0, index, logits, reduce=kind, include_self=False)
 
 
@@ -167,4 +170,6 @@ def pooled_logits(logits: Logits, features: EncodedExamples, pooling: str) -> Lo
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(logits, features.first_rows), dtype=np.float32)
     sums = np.add.reduceat(logits, features.first_rows)
+    if pooling == "sum":
+        return np.asarray(sums, dtype=np.float32)
     return np.asarray(sums / features.rows_per_unit[:, None], dtype=np.float32)

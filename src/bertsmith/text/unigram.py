@@ -177,7 +177,11 @@ class UnigramPipeline:
         if not isinstance(decoder, Mapping) or decoder.get("type") != "Metaspace":
             return None
         splitter = description.get("pre_tokenizer")
-        parts = splitter.get("pretokenizers") if isinstance(splitter, Mapping) and "pretokenizers" in splitter else [splitter]
+        parts = (
+            splitter.get("pretokenizers")
+            if isinstance(splitter, Mapping) and "pretokenizers" in splitter
+            else [splitter]
+        )
         kinds = [one.get("type") if isinstance(one, Mapping) else None for one in parts]
         if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
             return None

@@ -82,7 +82,7 @@ def learn_vocabulary(
     ('s', 'w', '##g', '##i', '##n', 'singing', 'sing', 'wing')
     """
     room = size - len(SPECIAL_PIECES) - unused
-    usable = _with_known_characters(_usable(WordCounts.of(word_counts), max_word_characters), room, size)
+    usable = with_known_characters(usable_words(WordCounts.of(word_counts), max_word_characters), room, size)
     usable = usable.only(np.sort(_largest(usable.weights, max_words)))
     candidates = find_candidates(usable.words, usable.weights, usable.is_stranger, least_weight=LEAST_WEIGHT)
     is_chosen, cut = _search(candidates, room)
@@ -96,7 +96,7 @@ def learn_vocabulary(
     return Vocabulary([*SPECIAL_PIECES, *spare, *characters, *(piece for _, piece in longer)])
 
 
-class _Usable(NamedTuple):
+class Usable(NamedTuple):
     """Words to learn from: the words, their counts, their weights, and which are strangers."""
 
     words: list[str]
@@ -104,8 +104,8 @@ class _Usable(NamedTuple):
     weights: Integers
     is_stranger: Flags
 
-    def only(self, chosen: Integers) -> "_Usable":
-        return _Usable(
+    def only(self, chosen: Integers) -> "Usable":
+        return Usable(
             [self.words[place] for place in chosen.tolist()],
             self.counts[chosen],
             self.weights[chosen],
@@ -113,10 +113,10 @@ class _Usable(NamedTuple):
         )
 
 
-def _usable(counts: WordCounts, max_word_characters: int) -> _Usable:
+def usable_words(counts: WordCounts, max_word_characters: int) -> Usable:
     """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway."""
     knows_sources = counts.num_sources >= LEAST_SOURCES
-    usable = _Usable(
+    usable = Usable(
         list(counts.words),
         counts.counts,
         counts.spread if knows_sources else SPREAD_UNIT * counts.counts,
@@ -133,14 +133,20 @@ def _usable(counts: WordCounts, max_word_characters: int) -> _Usable:
     return usable
 
 
-def _with_known_characters(usable: _Usable, room: int, size: int) -> _Usable:
-    """The words whose characters all become pieces; these are the most frequent characters that there is room for."""
+def with_known_characters(usable: Usable, room: int, size: int, *, marks_end: bool = False) -> Usable:
+    """The words whose characters all become pieces; these are the most frequent characters that there is room for.
+
+    Args:
+        room: the number of pieces that are free.
+        size: the number of all pieces.
+        marks_end: pieces tell the last character of a word from the others; otherwise they tell the first.
+    """
     codes = np.frombuffer("".join(usable.words).encode("utf-32-le"), dtype="<u4").astype(np.int64)
     lengths = np.fromiter(map(len, usable.words), np.int64, len(usable.words))
     begins = np.cumsum(lengths) - lengths
     codes *= 2
     codes += 1
-    codes[begins] -= 1
+    codes[begins + lengths - 1 if marks_end else begins] -= 1
     forms, form = numbered(codes)
     counts = np.bincount(form, np.repeat(usable.counts, lengths))
     order = np.lexsort((forms, -counts))

@@ -3,13 +3,16 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bertsmith.text.encoded import places_of
 from bertsmith.text.greedy import WordsSegmenter
 from bertsmith.text.keys import Integers
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.word_counts import WordCounts
 
@@ -130,6 +133,8 @@ def vocabulary_report(
     *,
     total: WordCounts | None = None,
     max_word_characters: int = TextRules.max_word_characters,
+    tokenizer: Tokenizer | None = None,
+    end_of_word: str = "",
 ) -> VocabularyReport:
     """The report on how `vocabulary` splits some texts.
 
@@ -138,6 +143,8 @@ def vocabulary_report(
         counts: the word counts of each text by its name; only `WordCounts` include chunks, otherwise words are used.
         total: the word counts of all texts together, if they are known.
         max_word_characters: longer words are [UNK].
+        tokenizer: splits the words if the pieces are not WordPieces.
+        end_of_word: what its pieces at the end of a word end in.
 
     >>> pieces = [*SPECIAL_PIECES, "[unused0]", "t", "tweet", "##ing", "##s"]
     >>> report = vocabulary_report(Vocabulary(pieces), {"a.txt": {"tweeting": 3, "tweet": 1, "thing": 1}})
@@ -146,7 +153,12 @@ def vocabulary_report(
     """
     texts = {name: WordCounts.of(words) for name, words in counts.items()}
     every = WordCounts.merged(texts.values()) if total is None else total
-    cuts = _Cuts(vocabulary, every, max_word_characters)
+    if tokenizer is None:
+        ids, lengths = WordsSegmenter(vocabulary, max_word_characters=max_word_characters).segment(every.words)
+    else:
+        encoded = tokenizer.encode_words(every.words)
+        ids, lengths = encoded.ids, encoded.lengths
+    cuts = _Cuts(vocabulary, every, ids, lengths, end_of_word)
     rows = [cuts.figures(name, words, words.places_in(every)) for name, words in texts.items()]
     spare = sum(_SPARE.fullmatch(piece) is not None for piece in vocabulary.pieces)
     used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
@@ -163,18 +175,17 @@ def vocabulary_report(
 class _Cuts:
     """Distinct words, each split once."""
 
-    def __init__(self, vocabulary: Vocabulary, every: WordCounts, max_word_characters: int) -> None:
-        segmenter = WordsSegmenter(vocabulary, max_word_characters=max_word_characters)
-        ids, self._lengths = segmenter.segment(every.words)
-        self.pieces = ids.astype(np.int64)
+    def __init__(
+        self, vocabulary: Vocabulary, every: WordCounts, ids: npt.NDArray[Any], lengths: Integers, end_of_word: str
+    ) -> None:
+        self.pieces, self._lengths = ids.astype(np.int64), lengths
         self._begins = np.cumsum(self._lengths) - self._lengths
-        is_single = self._lengths == 1
-        # A word without pieces does not exist: what cannot be split is one [UNK].
-        self._is_unknown = is_single & (self.pieces[self._begins] == vocabulary.unk_id)
-        self._is_whole = is_single & ~self._is_unknown
+        unknown = np.repeat(np.arange(len(every)), lengths)[self.pieces == vocabulary.unk_id]
+        self._is_unknown = np.bincount(unknown, minlength=len(every)) > 0
+        self._is_whole = (self._lengths == 1) & ~self._is_unknown
         self._characters = np.fromiter(map(len, every.words), np.int64, len(every))
-        self._by_length, self._rank = _by_length(vocabulary)
-        self.missing, missing_per_word = _missing_forms(vocabulary, every, self._characters)
+        self._by_length, self._rank = _by_length(vocabulary, end_of_word)
+        self.missing, missing_per_word = _missing_forms(vocabulary, every, self._characters, end_of_word)
         self._covered = self._characters - missing_per_word
 
     def uses(self, words: Integers) -> Integers:
@@ -200,27 +211,36 @@ class _Cuts:
         )
 
 
-def _by_length(vocabulary: Vocabulary) -> tuple[list[str], Integers]:
+def _by_length(vocabulary: Vocabulary, end_of_word: str) -> tuple[list[str], Integers]:
     """(the pieces, longest first, without the special ones; for each id its place there, past the end if special)."""
     ids = [id for id in range(len(vocabulary)) if id not in vocabulary.special_ids]
     pieces = vocabulary.pieces
-    ids.sort(key=lambda id: (-len(pieces[id].removeprefix(CONTINUATION)), pieces[id]))
+    ids.sort(key=lambda id: (-len(_letters(pieces[id], end_of_word)), pieces[id]))
     rank = np.full(len(vocabulary), len(ids), dtype=np.int64)
     rank[ids] = np.arange(len(ids))
     return [pieces[id] for id in ids], rank
 
 
-def _missing_forms(vocabulary: Vocabulary, every: WordCounts, lengths: Integers) -> tuple[dict[str, int], Integers]:
+def _letters(piece: str, end_of_word: str) -> str:
+    """A piece without the mark that tells its place in a word."""
+    return piece.removesuffix(end_of_word) if end_of_word else piece.removeprefix(CONTINUATION)
+
+
+def _missing_forms(
+    vocabulary: Vocabulary, every: WordCounts, lengths: Integers, end_of_word: str
+) -> tuple[dict[str, int], Integers]:
     """(characters in a form that is not a piece, with their counts; the number of them in each word, int64 [W])."""
     if not len(every):
         return {}, lengths
     codes = np.frombuffer("".join(every.words).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
     begins = np.cumsum(lengths) - lengths
-    # Even numbers begin a word, odd ones continue one.
-    codes = 2 * codes + 1
-    codes[begins] -= 1
+    # Odd numbers carry the mark of the vocabulary: `##` within a word, or the one for its end.
+    is_marked = np.full(len(codes), not end_of_word)
+    is_marked[begins + lengths - 1 if end_of_word else begins] = bool(end_of_word)
+    codes = 2 * codes + is_marked
     different, form = np.unique(codes, return_inverse=True)
-    names = [CONTINUATION * (code % 2) + chr(code // 2) for code in different.tolist()]
+    before, after = ("", end_of_word) if end_of_word else (CONTINUATION, "")
+    names = [before * (code % 2) + chr(code // 2) + after * (code % 2) for code in different.tolist()]
     is_missing = np.array([name not in vocabulary.index for name in names])
     counts = np.bincount(form, np.repeat(every.counts, lengths)).astype(np.int64)
     missing = {names[place]: int(counts[place]) for place in np.flatnonzero(is_missing).tolist()}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from bertsmith.corpus.cooccurrence import count_neighbors, neighbor_matrix, ppmi, reduced
+from bertsmith.corpus.cooccurrence import PpmiOfCounts, count_neighbors, reduced
 from bertsmith.corpus.pair_counts import PairCounts
 from bertsmith.corpus.readers import ReadingSettings
 from bertsmith.errors import ConfigError, InputError, RunError
@@ -213,9 +213,11 @@ def _trained(
     assert settings.width is not None
     if settings.method == PPMI:
         counts = _neighbors(stream, words, settings, folder / _COUNTS)
-        matrix = ppmi(neighbor_matrix(counts, len(words.words)))
+        rng = generator(settings.seed, "word vectors")
+        matrix = PpmiOfCounts(counts, len(words.words), memory=settings.memory * 1e6)
+        vectors = reduced(matrix, settings.width, rng)
         counts.remove()
-        return reduced(matrix, settings.width, generator(settings.seed, "word vectors")), []
+        return vectors, []
     assert settings.epochs is not None
     model: Word2Vec | GloVe
     if settings.method == GLOVE:
