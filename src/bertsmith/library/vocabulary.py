@@ -4,13 +4,16 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.corpus.words import count_files
+from bertsmith.corpus.languages import count_languages
+from bertsmith.corpus.words import FileCounts, count_files
 from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
+from bertsmith.vocabularies.languages import num_characters, require_exponent, smoothed_shares, weighted_counts
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
+from bertsmith.vocabularies.word_counts import WordCounts
 
 MOST_PIECES = 5_000_000  # ten times the largest vocabularies in use
 
@@ -21,7 +24,7 @@ class LearnedVocabulary:
 
     Attributes:
         tokenizer: has the vocabulary as `tokenizer.vocabulary`; its `save` writes vocab.txt.
-        report: the quality of the vocabulary on each file.
+        report: the quality of the vocabulary on each file, or on each language.
         notes: what was left out of the files, one sentence each.
     """
 
@@ -37,6 +40,8 @@ def learn_vocabulary(
     cased: bool = False,
     rules: str = "huggingface",
     column: str = "",
+    languages: bool = False,
+    language_exponent: float = 0.7,
 ) -> LearnedVocabulary:
     """A tokenizer with a WordPiece vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -44,20 +49,47 @@ def learn_vocabulary(
         texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
         size: number of pieces.
         cased: keep upper case and accents.
-        rules: "huggingface", or "google" for the rules of the original code.
+        rules: "huggingface"; "google" for the rules of the original code; "unspaced" for those of Hugging Face with
+            scripts without spaces split into short parts.
         column: the text column of .jsonl and .parquet files, if it has no common name.
+        languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
+            then counted as if each language had its smoothed share of the text.
+        language_exponent: with languages, the power of its fraction of the text that is the share of a language.
 
     Raises:
-        ConfigError: there are no rules of that name, or `size` is more than a model could use.
-        InputError: a file is missing, empty, binary or damaged.
+        ConfigError: there are no rules of that name, `size` is more than a model could use, or the exponent is not
+            between 0 and 1.
+        InputError: a file is missing, empty, binary or damaged, or a language has no text.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
     """
     require_number("size", size, least=1, most=MOST_PIECES)
     text_rules = TextRules.named(rules, lowercase=not cased)
-    counts = count_files([Path(text) for text in texts], text_rules, column)
+    paths = [Path(text) for text in texts]
+    if languages:
+        counts, sampled, notes = _languages(paths, text_rules, column, language_exponent)
+    else:
+        counts = count_files(paths, text_rules, column)
+        sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
-    vocabulary = learn.learn_vocabulary(counts.total, size, max_word_characters=longest)
+    vocabulary = learn.learn_vocabulary(sampled, size, max_word_characters=longest)
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
     return LearnedVocabulary(
-        tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(counts.notes)
+        tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes)
     )
+
+
+def _languages(
+    folders: Sequence[Path], rules: TextRules, column: str, exponent: float
+) -> tuple[FileCounts, WordCounts, list[str]]:
+    """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
+    require_exponent(exponent)
+    by_name, notes = count_languages(folders, rules, column)
+    counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
+    sizes = [num_characters(one) for one in by_name.values()]
+    shares = dict(zip(by_name, smoothed_shares(sizes, exponent), strict=True))
+    changes = ", ".join(
+        f"{name} {100 * size / sum(sizes):.2f} to {100 * share:.2f} %"
+        for (name, share), size in zip(shares.items(), sizes, strict=True)
+    )
+    note = f"languages, from their percentage of the text to their share with the exponent {exponent:g}: {changes}"
+    return counts, weighted_counts(by_name, shares), [*notes, note]

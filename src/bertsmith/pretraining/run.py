@@ -276,9 +276,8 @@ def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
     Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
     checkpoint usually has them.
     """
-    differing = [
-        name for name in ("lowercase", "strips_accents", "split_cjk") if getattr(theirs, name) != getattr(ours, name)
-    ]
+    compared = ("lowercase", "strips_accents", "split_cjk", "split_unspaced")
+    differing = [name for name in compared if getattr(theirs, name) != getattr(ours, name)]
     require(
         not differing,
         expected=f"a corpus built with the text rules of '{init}': "
