@@ -137,13 +137,13 @@ class DoctorReport:
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
-            self.repeated_sentences > 0.1 * self.sentences,
+            not self.languages and self.repeated_sentences > 0.1 * self.sentences,
             "many sentences are repeated; a model memorizes them and learns little else."
             " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
             " copies of documents",
         )
         yield (
-            self.repeated_documents > 0,
+            not self.languages and self.repeated_documents > 0,
             "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
             " removes those that are nearly equal",
         )

@@ -60,7 +60,12 @@ class LanguageSampler:
     """
 
     def __init__(
-        self, folder: Path, folders: Sequence[Path | str], tokenizer: Tokenizer, settings: SamplingSettings, held_out: float
+        self,
+        folder: Path,
+        folders: Sequence[Path | str],
+        tokenizer: Tokenizer,
+        settings: SamplingSettings,
+        held_out: float,
     ) -> None:
         self.settings, self.held_out = settings, held_out
         self._paths = find_languages(folders)[0]

@@ -73,9 +73,7 @@ def learn_vocabulary(
     longest = text_rules.max_word_characters
     vocabulary = learn.learn_vocabulary(sampled, size, max_word_characters=longest)
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
-    return LearnedVocabulary(
-        tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes)
-    )
+    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))
 
 
 def _languages(
