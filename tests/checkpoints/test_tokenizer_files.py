@@ -29,6 +29,7 @@ RULES = [
     TextRules.google(),
     TextRules.google(lowercase=False),
     TextRules(max_word_characters=7),
+    TextRules(lowercase=False, split_unspaced=True),
 ]
 TEXTS = [
     "The man went to the Store, unaffable!",
@@ -37,6 +38,7 @@ TEXTS = [
     "a\u00a0b\tb\nb",
     "a\u0000b \ufffd a\u200bb",
     "a\ue000b",
+    "ไทยstoreは中မြန်မာ",
     "[MASK] the [SEP] [CLS]man[PAD]",
     "b" * 99 + " " + "a" * 101 + " " + "a" * 201,
     "",

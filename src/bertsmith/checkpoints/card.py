@@ -193,7 +193,8 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     codes = [name for name in languages if _CODE.fullmatch(name)] if isinstance(languages, Mapping) else []
     listed = "".join(f"\n- {code}" for code in codes)
     language = f"\nlanguage:{listed}" if codes else ""
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}{language}\ntags:\n- {config.model_type}\n- bertsmith\n---"
+    tags = f"\ntags:\n- {config.model_type}\n- bertsmith"
+    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}{language}{tags}\n---"
 
 
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:

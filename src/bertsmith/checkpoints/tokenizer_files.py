@@ -1,8 +1,9 @@
 """Reads and writes the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
 
 `tokenizer.json` repeats the vocabulary and describes the rules as a pipeline; `tokenizer_config.json` names the class
-and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) and the splitting
-of scripts without spaces have no switch there: they are written as a pipeline, with the general class that runs it.
+and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) and the
+splitting of scripts without spaces have no switch there: they are written as a pipeline, with the general class that
+runs it.
 """
 
 import dataclasses

@@ -35,9 +35,9 @@ def vocab(
 ) -> None:
     """Learn a WordPiece vocabulary of exactly --size pieces and print its quality report.
 
-    For each file the report gives the pieces per word and the fractions of unknown words, of covered characters and
-    of words that are a single piece; with --languages, for each language. If there are more than 20 files and --report names a file, the rows of single
-    files are only there.
+    For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
+    unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
+    --report names a file, the rows of single files are only there.
     """
     from bertsmith.corpus.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary

@@ -1,7 +1,7 @@
 """Text of several languages: where it is, its words, and how well a vocabulary covers each.
 
-Each entry of a folder is a language: `TEXT/en/`, with any files in it, or `TEXT/en.txt` is text of `en`. How much of each
-language a corpus gets is in `language_sampling.py`.
+Each entry of a folder is a language: `TEXT/en/`, with any files in it, or `TEXT/en.txt` is text of `en`. How much of
+each language a corpus gets is in `language_sampling.py`.
 """
 
 import dataclasses
@@ -133,14 +133,24 @@ def language_lines(record: Mapping[str, Any]) -> Iterator[str]:
     if not record:
         return
     yield f"languages, sampled with the exponent {record['exponent']:g}; pieces are counted in the text that was read:"
-    yield f"    {'':12} {'tokens':>12} {'of the text':>12} {'sampled':>9} {'times':>7} {'per word':>9} {'per char.':>9} {'unknown':>9}"
+    header = ("", "tokens", "of the text", "sampled", "times", "per word", "per char.", "unknown")
+    yield _row(header)
     for name, one in record["by_name"].items():
-        words = f"{one['tokens'] / one['words']:.3f}" if has_spaces(one) else "-"
-        yield (
-            f"    {name:12} {one['sampled_tokens']:>12,} {100 * one['share_of_text']:>10.2f} % {100 * one['share']:>7.2f} %"
-            f" {one['sampled_tokens'] / max(one['training_tokens'], 1):>7.2f} {words:>9}"
-            f" {one['tokens'] / max(one['characters'], 1):>9.3f} {100 * unknown_rate(one):>7.2f} %"
+        cells = (
+            name,
+            f"{one['sampled_tokens']:,}",
+            f"{100 * one['share_of_text']:.2f} %",
+            f"{100 * one['share']:.2f} %",
+            f"{_passes(one):.2f}",
+            f"{one['tokens'] / one['words']:.3f}" if has_spaces(one) else "-",
+            f"{one['tokens'] / max(one['characters'], 1):.3f}",
+            f"{100 * unknown_rate(one):.2f} %",
         )
+        yield _row(cells)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"    {cells[0]:12}" + "".join(f"{cell:>12}" for cell in cells[1:])
 
 
 def language_advice(record: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -152,10 +162,9 @@ def language_advice(record: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
             " [UNK]; learn one with that text and --languages"
             + ("" if has_spaces(one) else ", and with --rules unspaced if the script has no spaces"),
         )
-        passes = one["sampled_tokens"] / max(one["training_tokens"], 1)
         yield (
-            passes > MOST_PASSES,
-            f"the text of '{name}' is repeated {passes:.0f} times, so a model memorizes it; add text, or raise"
+            _passes(one) > MOST_PASSES,
+            f"the text of '{name}' is repeated {_passes(one):.0f} times, so a model memorizes it; add text, or raise"
             " --language-exponent",
         )
 
@@ -168,6 +177,11 @@ def has_spaces(one: Mapping[str, Any]) -> bool:
 def unknown_rate(one: Mapping[str, Any]) -> float:
     """The fraction of the pieces of a language that are [UNK], from its entry in the manifest."""
     return float(one["unknown"] / max(one["tokens"], 1))
+
+
+def _passes(one: Mapping[str, Any]) -> float:
+    """How many times the training text of a language is in the corpus."""
+    return float(one["sampled_tokens"] / max(one["training_tokens"], 1))
 
 
 def no_text(language: str, paths: Sequence[Path]) -> InputError:

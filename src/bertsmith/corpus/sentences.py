@@ -12,7 +12,8 @@ space, unless
   begins one.
 
 The final marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer, Burmese, Tibetan and Mongolian scripts,
-among others, end a sentence with or without white space. Thai and Lao have no such mark, so their sentences are not split.
+among others, end a sentence with or without white space. Thai and Lao have no such mark, so their sentences are not
+split.
 """
 
 import re

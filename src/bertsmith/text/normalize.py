@@ -1,9 +1,9 @@
 """From text to basic tokens: BERT's cleaning, lower-casing, accent stripping and punctuation splitting.
 
 The steps, in this order: drop control and invalid characters, turn white space into spaces, put spaces around Chinese
-characters, lower-case, strip accents, split at punctuation, split at white space; with the rules `unspaced`, split words
-of scripts without spaces (`unspaced.py`). None of them looks across white space
-or a Chinese character, so a text may be cut there and processed in parts; `units.py` relies on that.
+characters, lower-case, strip accents, split at punctuation, split at white space; with the rules `unspaced`, split
+words of scripts without spaces (`unspaced.py`). None of them looks across white space or a Chinese character, so a text
+may be cut there and processed in parts; `units.py` relies on that.
 
 `characters.py` says what each character is: the rules `huggingface` have tables of their own, and give the ids that the
 Rust library `tokenizers` gives; the rules `google` ask the tables of the running Python, as the original code does.

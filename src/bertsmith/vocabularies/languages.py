@@ -1,7 +1,7 @@
 """Sampling of languages: the share of each, and word counts that are weighted by these shares.
 
-Source: the multilingual model of Devlin et al., described in multilingual.md of google-research/bert: the probability of
-a language is its fraction of the text to the power of 0.7, for the vocabulary and for the training data.
+Source: multilingual.md of google-research/bert: the probability of a language is its fraction of the text to the power
+of 0.7, for the vocabulary and for the training data.
 """
 
 from collections.abc import Mapping, Sequence
