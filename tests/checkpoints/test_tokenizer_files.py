@@ -182,3 +182,13 @@ def test_a_tokenizer_file_with_a_bad_vocabulary_is_refused(tmp_path, content):
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(VocabularyError):
         read_wordpiece(tmp_path, ModelMetadata())
+
+
+@pytest.mark.parametrize("left_out", ["tokenizer_config.json", "tokenizer.json"])
+def test_splitting_of_scripts_without_spaces_is_read_from_either_file(left_out, tmp_path):
+    rules = TextRules(lowercase=False, split_unspaced=True)
+    write_files(tmp_path / "x", WordPieceTokenizer(Vocabulary(PIECES), rules))
+    (tmp_path / "x" / left_out).unlink()
+    read, notes = read_wordpiece(tmp_path / "x", ModelMetadata())
+    assert read.rules == rules
+    assert notes == []

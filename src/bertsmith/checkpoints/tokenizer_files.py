@@ -126,7 +126,7 @@ def read_rules(
     normalizer = pipeline.get("normalizer")
     found: dict[str, Any] = {"split_unspaced": True} if pipeline.get("pre_tokenizer") == _pre_tokenizer(_SPLIT) else {}
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
-        found = {
+        found |= {
             "lowercase": normalizer.get("lowercase"),
             "strip_accents": normalizer.get("strip_accents"),
             "split_cjk": normalizer.get("handle_chinese_chars"),

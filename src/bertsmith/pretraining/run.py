@@ -31,6 +31,7 @@ from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose, memory_bytes
@@ -157,6 +158,11 @@ def _workload(
 ) -> Pretraining | LanguageModelling:
     """The work of a run: rows, or tracks of contiguous text."""
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
+    if OBJECTIVES[data.objective].walk is walk_next_sentence and len(_languages(source).get("languages", ())) > 1:
+        warn(
+            f"the random next sentences of {data.objective} mostly come from another language of the corpus, which is "
+            "easy to see; --objective mlm does without them"
+        )
     if data.whole_word and not data.chinese_words:
         warn_of_single_characters(vocabulary, unigram)
     if OBJECTIVES[data.objective].carries_state:
