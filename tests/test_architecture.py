@@ -41,7 +41,8 @@ DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets", "word_vectors")
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
-    "numba", "optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch",
+    "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
+    "usearch",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {

@@ -29,6 +29,7 @@ RULES = [
     TextRules.google(),
     TextRules.google(lowercase=False),
     TextRules(max_word_characters=7),
+    TextRules(lowercase=False, split_unspaced=True),
 ]
 TEXTS = [
     "The man went to the Store, unaffable!",
@@ -37,6 +38,7 @@ TEXTS = [
     "a\u00a0b\tb\nb",
     "a\u0000b \ufffd a\u200bb",
     "a\ue000b",
+    "ไทยstoreは中မြန်မာ",
     "[MASK] the [SEP] [CLS]man[PAD]",
     "b" * 99 + " " + "a" * 101 + " " + "a" * 201,
     "",
@@ -180,3 +182,13 @@ def test_a_tokenizer_file_with_a_bad_vocabulary_is_refused(tmp_path, content):
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(VocabularyError):
         read_wordpiece(tmp_path, ModelMetadata())
+
+
+@pytest.mark.parametrize("left_out", ["tokenizer_config.json", "tokenizer.json"])
+def test_splitting_of_scripts_without_spaces_is_read_from_either_file(left_out, tmp_path):
+    rules = TextRules(lowercase=False, split_unspaced=True)
+    write_files(tmp_path / "x", WordPieceTokenizer(Vocabulary(PIECES), rules))
+    (tmp_path / "x" / left_out).unlink()
+    read, notes = read_wordpiece(tmp_path / "x", ModelMetadata())
+    assert read.rules == rules
+    assert notes == []

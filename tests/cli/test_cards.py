@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.card import CARD, LIBRARIES
+from bertsmith.checkpoints.card import CARD, LIBRARIES, with_additions
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -181,3 +181,17 @@ def test_user_additions_are_copied_to_another_folder(tmp_path, run):
     assert run("convert", folder, tmp_path / "again", "--to", "huggingface").code == 0
     assert (tmp_path / "again" / CARD).read_bytes() == (folder / CARD).read_bytes()
     read_model_folder(tmp_path / "again", verify=True)
+
+
+def test_languages_are_in_the_header_once(tmp_path: Path) -> None:
+    shares = {"en": 0.6, "th": 0.3, "a-folder": 0.1}
+    metadata = ModelMetadata.from_dict({"task": "pretraining", "training": {"languages": shares}})
+    save_pretrained(tmp_path / "base", untrained(CONFIG, seed=3), TOKENIZER, metadata)
+    card = (tmp_path / "base" / CARD).read_text(encoding="utf-8")
+    assert ModelCard(card).data.language == ["en", "th"]
+    assert "- languages: en 60.0 %, th 30.0 %, a-folder 10.0 %" in card
+    by_hand = card.replace("language:\n- en\n- th\n", "language:\n- de\nlicense: mit\n")
+    joined = with_additions(card, by_hand)
+    assert joined is not None
+    data = ModelCard(joined).data
+    assert (data.language, data.license) == (["en", "th"], "mit")

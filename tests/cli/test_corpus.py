@@ -111,3 +111,51 @@ def test_there_is_at_least_one_worker(run, tmp_path: Path, texts: Path, vocabula
 def test_a_folder_that_is_no_corpus_is_one_line(run, texts: Path) -> None:
     result = run("check", texts)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+
+
+def test_languages_are_sampled_and_reported(run, tmp_path: Path, vocabulary: Path) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for name, count in (("en", 40), ("xx", 4)):
+        documents = [f"the man went to {name} .\nhe bought a b c {number} .\n" for number in range(count)]
+        (folder / f"{name}.txt").write_text("\n".join(documents), encoding="utf-8")
+    command = ("corpus", folder, "--vocab", vocabulary, "--workers", 1, "--form", "lines", "--languages")
+    result = run(*command, "--out", tmp_path / "out", "--language-exponent", "0.5", "--language-seed", 3)
+    assert result.code == 0, result.err
+    assert "languages, sampled with the exponent 0.5" in result.out
+    assert "the vocabulary does not cover the text of 'xx'" in result.out
+    record = json.loads((tmp_path / "out" / "corpus.json").read_text(encoding="utf-8"))["languages"]
+    assert (record["exponent"], record["seed"], list(record["by_name"])) == (0.5, 3, ["en", "xx"])
+    assert json.loads(run("check", tmp_path / "out", "--json").out)["languages"] == record
+    pretrain = ("pretrain", tmp_path / "out", "--size", "tiny", "--steps", 1, "--rows-per-step", 2, "--device", "cpu")
+    paired = run(*pretrain, "--objective", "mlm+nsp", "--precision", "fp32", "--out", tmp_path / "run")
+    assert paired.code == 0, paired.err
+    assert "mostly come from another language" in paired.err
+    refused = run(*command, "--out", tmp_path / "other", "--language-exponent", "-1")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+    refused = run(*command[:1], folder / "en.txt", *command[2:], "--out", tmp_path / "other")
+    assert (refused.code, refused.out) == (1, "")
+    assert "with a folder or file for each language" in refused.err
+
+
+def test_rules_for_scripts_without_spaces_go_from_the_corpus_into_the_model(run, tmp_path: Path) -> None:
+    text = tmp_path / "th.txt"
+    text.write_text("ประเทศไทยสวยงามมากที่สุดในโลก\nเมืองไทยเป็นเมืองที่น่าอยู่\n" * 3, encoding="utf-8")
+    vocabulary, folder, out = tmp_path / "vocab.txt", tmp_path / "corpus", tmp_path / "run"
+    rules = ("--cased", "--rules", "unspaced")
+    assert run("vocab", text, *rules, "--size", 90, "--out", vocabulary).code == 0
+    assert run("corpus", text, *rules, "--vocab", vocabulary, "--out", folder, "--workers", 1).code == 0
+    pretrain = ("pretrain", "--steps", 1, "--rows-per-step", 2, "--device", "cpu", "--precision", "fp32")
+    assert run(*pretrain, folder, "--size", "tiny", "--out", out).code == 0
+    line = "เมืองไทยสวยงาม".encode()
+    ours = run("tokenize", "--vocab", vocabulary, *rules, stdin=line).out
+    assert run("tokenize", "--model", out / "model", stdin=line).out == ours
+    assert run("tokenize", "--vocab", vocabulary, "--cased", stdin=line).out != ours
+    # Other rules are other tokens: a corpus without them does not continue this model.
+    assert run("corpus", text, "--cased", "--vocab", vocabulary, "--out", tmp_path / "other", "--workers", 1).code == 0
+    refused = run(*pretrain, tmp_path / "other", "--init", out / "model", "--out", tmp_path / "run-2")
+    assert (refused.code, refused.out) == (1, "")
+    assert "split_unspaced True; found split_unspaced False" in refused.err
+    google = run("convert", out / "model", tmp_path / "google", "--to", "google")
+    assert (google.code, google.out) == (1, "")
+    assert "found rules that split scripts without spaces" in google.err

@@ -141,3 +141,26 @@ def test_the_rows_of_more_than_twenty_files_go_to_the_report_file(run, tmp_path)
     # Without a report file nothing is left out.
     whole = run("vocab", folder, "--size", 60, "--out", tmp_path / "again.txt")
     assert all(f"{number:02}.txt" in whole.out for number in range(21))
+
+
+def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "en.txt").write_text("\n".join(SENTENCES * 20), encoding="utf-8")
+    (folder / "ru.txt").write_text("Он читал книгу, она читала письмо.\n" * 2, encoding="utf-8")
+    pieces = {}
+    for exponent in ("1", "0"):
+        out = tmp_path / f"vocab-{exponent}.txt"
+        result = run("vocab", folder, "--languages", "--language-exponent", exponent, "--size", 110, "--out", out)
+        assert result.code == 0, result.err
+        assert [line.split()[0] for line in result.out.splitlines()[1:4]] == ["en", "ru", "total"]
+        pieces[exponent] = sum("\u0400" <= piece[-1] <= "\u04ff" for piece in Vocabulary.load(out).pieces)
+    assert "share with the exponent 0: en 97.85 to 50.00 %, ru 2.15 to 50.00 %" in result.err
+    assert pieces["0"] > pieces["1"]
+    refused = run("vocab", folder, "--languages", "--language-exponent", "1.5", "--size", 110, "--out", tmp_path / "x")
+    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+    assert "between 0 and 1; found 1.5" in refused.err
+    (folder / "th.txt").write_text(" \n", encoding="utf-8")
+    empty = run("vocab", folder, "--languages", "--size", 110, "--out", tmp_path / "x")
+    assert (empty.code, empty.out) == (1, "")
+    assert "expected text of the language 'th'" in empty.err.splitlines()[-1]

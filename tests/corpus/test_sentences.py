@@ -43,6 +43,20 @@ def test_marks_of_scripts_without_spaces_need_no_space() -> None:
     assert split_sentences("है।दिल्ली है॥") == ["है।", "दिल्ली है॥"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "你好吗？我很好！再见。", "本当ですか？はい。", "यह सच है। वह घर गया।", "ما اسمك؟ أنا علي.",
+        "آپ کیسے ہیں؟ میں ٹھیک ہوں۔", "Ի՞նչ է սա։ Սա տուն է։", "ይህ ቤት ነው። እሱ ሄደ።", "នេះជាផ្ទះ។ គាត់ទៅហើយ។",
+        "ဒါအိမ်ပါ။ သူသွားပြီ။", "བོད་ཡིག། བོད་སྐད།", "Это дом. Он ушёл.", "집입니다. 갔습니다.",
+    ],
+)  # fmt: skip
+def test_each_script_has_its_full_stops(text: str) -> None:
+    found = split_sentences(text)
+    assert len(found) == (3 if text.startswith("你") else 2)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+
+
 def test_text_without_capitals_is_split_at_every_mark() -> None:
     assert split_sentences("hello there. how are you? fine.") == ["hello there.", "how are you?", "fine."]
 

@@ -10,6 +10,8 @@ from collections.abc import Collection
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from oracles import unspaced_oracle
+
 
 def basic_tokens(
     text: str,
@@ -18,7 +20,13 @@ def basic_tokens(
     strip_accents: bool | None = None,
     split_cjk: bool = True,
     control_rule: str = "huggingface",
+    split_unspaced: bool = False,
 ) -> list[str]:
+    if split_unspaced:
+        whole = basic_tokens(
+            text, lowercase=lowercase, strip_accents=strip_accents, split_cjk=split_cjk, control_rule=control_rule
+        )
+        return [part for word in whole for part in unspaced_oracle.parts(word)]
     if control_rule == "huggingface":
         normalizer = BertNormalizer(
             clean_text=True, handle_chinese_chars=split_cjk, strip_accents=strip_accents, lowercase=lowercase

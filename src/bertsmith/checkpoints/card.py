@@ -7,6 +7,7 @@ Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the conte
 huggingface.co/docs/hub/model-cards.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -94,6 +95,7 @@ _READS = {
     APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
 }
 _UNKNOWN = "## What this card does not know"
+_CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
 _PIPELINES = {  # by the hub's names
@@ -164,10 +166,11 @@ def with_additions(card: str, older: str) -> str | None:
         return None
     new_header, new_text = _parts(card)
     lines, keep = [], False
+    written = {*_WRITTEN, *(line.split(":")[0] for line in new_header)}
     for line in header:
         # An indented line or a list item belongs to the key above it.
         if not line.startswith((" ", "-")):
-            keep = line.split(":")[0] not in _WRITTEN
+            keep = line.split(":")[0] not in written
         lines += [line] if keep else []
     return "\n".join(("---", *new_header, *lines, "---")) + new_text.partition(_UNKNOWN)[0] + _UNKNOWN + added
 
@@ -186,7 +189,12 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
         if _continues(config, tensors) and config.always_causal:
             pipeline = "text-generation"
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
+    languages = metadata.training.get("languages")
+    codes = [name for name in languages if _CODE.fullmatch(name)] if isinstance(languages, Mapping) else []
+    listed = "".join(f"\n- {code}" for code in codes)
+    language = f"\nlanguage:{listed}" if codes else ""
+    tags = f"\ntags:\n- {config.model_type}\n- bertsmith"
+    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}{language}{tags}\n---"
 
 
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
@@ -365,4 +373,6 @@ def _has(tensors: Mapping[str, Tensor], part: str) -> bool:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {100 * share:.1f} %" for name, share in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

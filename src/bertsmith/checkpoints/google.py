@@ -184,6 +184,12 @@ def write_google(
             found="a tokenizer defined by its tokenizer.json",
             fix="write a Hugging Face folder",
         )
+    if isinstance(tokenizer, WordPieceTokenizer) and tokenizer.rules.split_unspaced:
+        raise ConfigError(
+            expected="text rules that Google's code has",
+            found="rules that split scripts without spaces (--rules unspaced)",
+            fix="write a Hugging Face folder",
+        )
     if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):
         raise ConfigError(
             expected="a model whose head Google's code supports",

@@ -1,8 +1,9 @@
 """Reads and writes the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
 
 `tokenizer.json` repeats the vocabulary and describes the rules as a pipeline; `tokenizer_config.json` names the class
-and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) have no
-switch there: they are written as a pipeline, with the general class that runs it.
+and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) and the
+splitting of scripts without spaces have no switch there: they are written as a pipeline, with the general class that
+runs it.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ from bertsmith.settings import from_dict, require
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.unspaced import PATTERN
 from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
@@ -25,7 +27,11 @@ _BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mas
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
+_SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
 _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
+
+
+_SPLIT = TextRules(split_unspaced=True)
 
 
 def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
@@ -50,7 +56,7 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
             for piece in sorted(SPECIAL_PIECES, key=vocabulary.index.__getitem__)
         ],
         "normalizer": _normalizer(rules),
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "pre_tokenizer": _pre_tokenizer(rules),
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [cls, first, sep],
@@ -79,6 +85,7 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
         "do_lower_case": rules.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_cjk,
+        **({_SPLIT_UNSPACED: True} if rules.split_unspaced else {}),
         "model_input_names": _model_inputs(config),
         "model_max_length": config.max_tokens,
         # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
@@ -117,9 +124,9 @@ def read_rules(
         return from_dict(TextRules, metadata.text_rules, where), []
     switches = read_object(folder / "tokenizer_config.json")
     normalizer = pipeline.get("normalizer")
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"split_unspaced": True} if pipeline.get("pre_tokenizer") == _pre_tokenizer(_SPLIT) else {}
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
-        found = {
+        found |= {
             "lowercase": normalizer.get("lowercase"),
             "strip_accents": normalizer.get("strip_accents"),
             "split_cjk": normalizer.get("handle_chinese_chars"),
@@ -128,6 +135,7 @@ def read_rules(
         ("do_lower_case", "lowercase"),
         ("strip_accents", "strip_accents"),
         ("tokenize_chinese_chars", "split_cjk"),
+        (_SPLIT_UNSPACED, "split_unspaced"),
     ):
         if switch in switches:
             found[field] = switches[switch]
@@ -422,6 +430,14 @@ def _normalizer(rules: TextRules) -> dict[str, Any]:
     drop = {"type": "Replace", "pattern": {"Regex": _GOOGLE_DROPS}, "content": ""}
     space = {"type": "Replace", "pattern": {"Regex": _GOOGLE_SPACES}, "content": " "}
     return {"type": "Sequence", "normalizers": [drop, space, bert]}
+
+
+def _pre_tokenizer(rules: TextRules) -> dict[str, Any]:
+    bert = {"type": "BertPreTokenizer"}
+    if not rules.split_unspaced:
+        return bert
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [bert, split]}
 
 
 def _special(piece: str, segment: int = 0) -> dict[str, Any]:

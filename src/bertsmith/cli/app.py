@@ -58,7 +58,9 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
-    Command(vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
+    Command(
+        vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt", vocabulary.vocab_settings
+    ),
     Command(
         text.tokenize,
         "tokenize",

@@ -28,8 +28,9 @@ EvaluationOption = Annotated[
 def corpus_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `corpus`."""
     from bertsmith.corpus.build import CorpusSettings
+    from bertsmith.corpus.language_sampling import SamplingSettings
 
-    return (CorpusSettings,)
+    return (CorpusSettings, SamplingSettings)
 
 
 def corpus(
@@ -46,11 +47,13 @@ def corpus(
 ) -> None:
     """Build a corpus of token shards from text, with a report of the corpus checks."""
     from bertsmith.corpus.build import CorpusSettings, build_corpus
+    from bertsmith.corpus.language_sampling import SamplingSettings
 
     require_outside(out, [one for one in (vocab, model, *(evaluation or ())) if one is not None])
     tokenizer = tokenizer_from(vocab, model, cased, rules)
     settings = settings_from(CorpusSettings, values)
-    build_corpus(texts, tokenizer, out, settings=settings, workers=workers, replace=replace)
+    sampling = settings_from(SamplingSettings, values)
+    build_corpus(texts, tokenizer, out, settings=settings, sampling=sampling, workers=workers, replace=replace)
     _print_report(out, evaluation)
 
 

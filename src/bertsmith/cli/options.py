@@ -29,7 +29,8 @@ RulesOption = Annotated[
         "--rules",
         metavar="NAME",
         help="huggingface: the ids that transformers computes; google: those of the original code, by Python's Unicode "
-        "tables [huggingface]",
+        "tables; unspaced: as huggingface, but Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between "
+        "words, are split into short parts [huggingface]",
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]

@@ -1,15 +1,23 @@
 """The command that learns a vocabulary and reports its quality on each file."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say
+from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say, settings_from
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
+
+
+def vocab_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `vocab`."""
+    from bertsmith.corpus.languages import LanguageSettings
+
+    return (LanguageSettings,)
 
 
 def vocab(
@@ -26,21 +34,33 @@ def vocab(
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite existing outputs")] = False,
+    **values: Any,
 ) -> None:
     """Learn a vocabulary of exactly --size pieces and print its quality report.
 
-    For each file the report gives the pieces per word and the fractions of unknown words, of covered characters and
-    of words that are a single piece. If there are more than 20 files and --report names a file, the rows of single
-    files are only there.
+    For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
+    unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
+    --report names a file, the rows of single files are only there.
     """
+    from bertsmith.corpus.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary
 
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
     require_output(out, kind, inputs=texts, replace=replace)
     if report is not None:
         require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
+    settings = settings_from(LanguageSettings, values)
     with locked_file(out):
-        learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column, method=method)
+        learned = learn_vocabulary(
+            texts,
+            size,
+            cased=cased,
+            rules=rules or "huggingface",
+            column=column,
+            method=method,
+            languages=settings.languages,
+            language_exponent=settings.language_exponent,
+        )
         for line in learned.notes:
             note(line)
         learned.save(out)

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 import bertsmith
 from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
+from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
+from bertsmith.corpus.languages import read_languages
 from bertsmith.corpus.readers import (
     MOST_SENTENCES,
     Document,
@@ -78,6 +80,7 @@ def build_corpus(
     out: Path | str,
     *,
     settings: CorpusSettings | None = None,
+    sampling: SamplingSettings | None = None,
     held_out: float | None = None,
     workers: int | None = None,
     replace: bool = False,
@@ -86,6 +89,7 @@ def build_corpus(
 
     Args:
         texts: files, folders or `-` for stdin (see `readers`), or documents that have already been read.
+        sampling: how languages are sampled; with `languages`, `texts` are folders of languages (see `languages`).
         held_out: the fraction of documents to hold out; overrides `settings`.
         workers: the number of processes that parse and encode; None means one per core.
         replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
@@ -103,6 +107,7 @@ def build_corpus(
     _require_fit(tokenizer)
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
+    by_language = sampling if sampling is not None and sampling.languages else None
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):
         require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])
@@ -110,9 +115,16 @@ def build_corpus(
         if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
             paths = [one for one in given if not isinstance(one, Document)]
             total = total_bytes(paths)
-            items: Iterator[Any] = read_blocks(paths, settings)
+            items: Iterator[Any] = (read_blocks if by_language is None else read_languages)(paths, settings)
             unit = "bytes"
         else:
+            require(
+                by_language is None,
+                expected="folders of languages (with languages)",
+                found="documents that have already been read",
+                fix="name the folders, or leave languages out",
+            )
+            paths = []
             total = sum(map(_size, given)) if isinstance(given, list) else None
             items, unit = _documents(given), "characters"
         workers = workers or default_workers(_WORD if total is None else total)
@@ -120,7 +132,10 @@ def build_corpus(
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
             Progress("building the corpus", total, unit) as progress,
         ):
-            build = _Build(folder, tokenizer, settings, inputs)
+            sampler = None
+            if by_language is not None:
+                sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
+            build = _Build(folder, tokenizer, settings, inputs, sampler)
             for item in encode_blocks(items, tokenizer, workers=workers):
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
@@ -164,7 +179,14 @@ def _documents(documents: Iterable[Any]) -> Iterator[Any]:
 class _Build:
     """A corpus folder under construction: joins parts into documents, splits off the held-out ones, keeps counts."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, settings: CorpusSettings, inputs: IO[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        settings: CorpusSettings,
+        inputs: IO[str],
+        sampler: LanguageSampler | None = None,
+    ) -> None:
         self.folder, self.tokenizer, self.settings, self.inputs = folder, tokenizer, settings, inputs
         self.vocabulary: Vocabulary = tokenizer.vocabulary
         self.report = ReadReport()
@@ -173,11 +195,14 @@ class _Build:
         self.main = ShardWriter(folder, len(self.vocabulary), shard_bytes=size)
         self.kept = ShardWriter(folder / HELD_OUT, len(self.vocabulary), shard_bytes=size)
         self._removal = Removal(folder, tokenizer, settings) if settings.removes else None
+        self._sampler = sampler
+        # Where a document goes once it is complete and not removed.
+        self._store = self._write if sampler is None else sampler.add
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
         # The lowest draw so far, whose document would be held out first, and where that document was written.
         self._lowest: tuple[int, tuple[int, int]] | None = None
-        self._file: dict[str, int] = {}
+        self._file: dict[str, Any] = {}
 
     def take(self, item: Item) -> None:
         """Processes the next encoded block or file record."""
@@ -192,6 +217,9 @@ class _Build:
         self.sentences_without_tokens += item.sentences_without_tokens
         for name, count in (("encoding_errors", item.counts.encoding_errors), ("words", item.words)):
             self._file[name] = self._file.get(name, 0) + count
+        if self._sampler is not None:
+            self._sampler.count(item)
+            self._file["language"] = item.language
         for part in item.parts:
             self._add(part)
 
@@ -202,7 +230,8 @@ class _Build:
             The main manifest.
         """
         self._close_document()
-        removed = {} if self._removal is None else self._removal.finish(self._write)
+        removed = {} if self._removal is None else self._removal.finish(self._store)
+        languages = {} if self._sampler is None else self._sampler.finish(self.main.add, self.kept.add)
         self.main.close()
         self.kept.close()
         if removed and self._removal is not None:
@@ -213,7 +242,7 @@ class _Build:
                 found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} skipped)",
                 fix="use files that contain text; in folders, only .txt, .jsonl and .parquet files are read",
             )
-        how = self._balance()
+        how = self._balance() if self._sampler is None else "documents of each language by the hash of their content"
         self._save_vocabulary(self.folder)
         self.inputs.flush()
         held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.kept.totals()}
@@ -223,6 +252,7 @@ class _Build:
         else:
             (self.folder / HELD_OUT).rmdir()
         more = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
+        more |= {"languages": languages} if languages else {}
         manifest = self._manifest(self.main, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
@@ -256,7 +286,7 @@ class _Build:
         draw = int.from_bytes(mixed, "little")
         lengths = lengths.astype(np.uint32, copy=False)
         if self._removal is None:
-            self._write(parts[0].source, tokens, lengths, draw)
+            self._store(parts[0].source, tokens, lengths, draw)
         else:
             self._removal.waiting.add(parts[0].source, tokens, lengths, draw)
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
+from bertsmith.corpus.languages import language_advice, language_lines
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.progress import Progress, counted
@@ -43,6 +44,7 @@ class DoctorReport:
         model_vocabulary: the vocabulary size of the model to be trained, if given.
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
         removed: the manifest's record of what was removed; empty if nothing was to be removed.
+        languages: the manifest's record of the languages; empty if the text was not read by language.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
@@ -68,6 +70,7 @@ class DoctorReport:
     overlaps: tuple[Overlap, ...]
     held_out: dict[str, Any]
     removed: dict[str, Any]
+    languages: dict[str, Any]
     read: dict[str, Any]
     casing: str
     form: str
@@ -84,6 +87,7 @@ class DoctorReport:
             f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
             self._held_out_line(),
             *_removal_lines(self.removed),
+            *language_lines(self.languages),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -133,13 +137,13 @@ class DoctorReport:
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
-            self.repeated_sentences > 0.1 * self.sentences,
+            not self.languages and self.repeated_sentences > 0.1 * self.sentences,
             "many sentences are repeated; a model memorizes them and learns little else."
             " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
             " copies of documents",
         )
         yield (
-            self.repeated_documents > 0,
+            not self.languages and self.repeated_documents > 0,
             "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
             " removes those that are nearly equal",
         )
@@ -175,6 +179,7 @@ class DoctorReport:
             self.unknown_tokens > 0.01 * self.tokens,
             "the vocabulary does not fit this text; learn one from it with `bertsmith vocab`",
         )
+        yield from language_advice(self.languages)
         yield bool(self.casing), self.casing
         yield (
             self.unused_pieces > 0.5 * self.vocabulary,
@@ -275,6 +280,7 @@ def check_corpus(
         overlaps=tuple(one.result() for one in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
         removed=dict(corpus.manifest.get("removed", {})),
+        languages=dict(corpus.manifest.get("languages", {})),
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=corpus.tokenizer.casing_problem or "",

@@ -49,7 +49,10 @@ class EncodedPart:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedBlock:
-    """The result for one block; `failure` holds the three parts of the error if it could not be parsed."""
+    """The result for one block; `failure` holds the three parts of the error if it could not be parsed.
+
+    Characters that are not white space and [UNK] are counted if the block has a language.
+    """
 
     source: str
     parts: list[EncodedPart]
@@ -58,6 +61,9 @@ class EncodedBlock:
     sentences_without_tokens: int = 0
     read_bytes: int = 0
     failure: tuple[str, str, str] | None = None
+    language: str = ""
+    characters: int = 0
+    unknown: int = 0
 
 
 Item = EncodedBlock | FileRead | Skipped
@@ -90,8 +96,16 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
             )
         )
         first = last
-    words = len(" ".join(sentences).split())
-    return EncodedBlock(block.source, result, counts, words, int((lengths == 0).sum()), block.read_bytes)
+    words = " ".join(sentences).split()
+    encoded_block = EncodedBlock(block.source, result, counts, len(words), int((lengths == 0).sum()), block.read_bytes)
+    if not block.language:
+        return encoded_block
+    return dataclasses.replace(
+        encoded_block,
+        language=block.language,
+        characters=sum(map(len, words)),
+        unknown=int(np.count_nonzero(tokens == tokenizer.vocabulary.unk_id)),
+    )
 
 
 def encode_blocks(

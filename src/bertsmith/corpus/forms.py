@@ -19,7 +19,7 @@ What divides a file into documents is found as well:
 
 import re
 
-from bertsmith.corpus.sentences import split_sentences
+from bertsmith.corpus.sentences import MARKS, split_sentences
 
 FORMS = ("auto", "lines", "prose", "texts", "wrapped", "paragraphs", "jsonl")
 SAMPLE_CHARACTERS = 2**18
@@ -27,7 +27,7 @@ SAMPLE_CHARACTERS = 2**18
 BY_MARKS, BY_BLANK_LINES, BY_FILES = "marks", "blank lines", "files"
 
 _SHARE = 0.2
-_FINAL = re.compile(r"[.!?…。！？।॥؟۔:;][\"'”’»)\]」』）*_]*$")
+_FINAL = re.compile(rf"[{MARKS}:;][\"'”’»)\]」』）*_]*$")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
 _MARK = re.compile(r"^[^\S\n]*(?:<doc\b[^>\n]*>|</doc>)[^\S\n]*(?:\n|\Z)", re.MULTILINE)

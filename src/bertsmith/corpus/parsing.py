@@ -28,6 +28,7 @@ class TextBlock:
         column: the column of JSON Lines to read, or "" to detect it.
         split: whether text is split into sentences, or kept as it is (`lines`).
         read_bytes: the bytes read from disk for it; for documents, their characters.
+        language: the name of its language, if text is read by language.
     """
 
     source: str
@@ -39,6 +40,7 @@ class TextBlock:
     column: str = ""
     split: bool = True
     read_bytes: int = 0
+    language: str = ""
 
 
 class Part(NamedTuple):

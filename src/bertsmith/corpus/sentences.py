@@ -11,23 +11,25 @@ space, unless
   `1. Scope`). Abbreviations that also occur at the end of a sentence (`U.S.`, `etc.`) end it before a word that often
   begins one.
 
-The final marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer and Burmese scripts end a sentence with
-or without white space. Thai has no such mark, so its sentences are not split.
+The final marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer, Burmese, Tibetan and Mongolian scripts,
+among others, end a sentence with or without white space. Thai and Lao have no such mark, so their sentences are not
+split.
 """
 
 import re
 
 _SPACED = ".!?…"
-# Full-width forms, CJK full stops; danda; Arabic question mark and full stop; Armenian, Ethiopic, Khmer, Burmese.
-_ALWAYS = "。！？｡．‼⁇⁈⁉।॥؟۔։።፧។៕။"
-_MARKS = _SPACED + _ALWAYS
+# Full-width forms, CJK full stops; danda; Arabic question mark and full stop; Armenian, Ethiopic, Khmer, Burmese,
+# Tibetan, Mongolian, Syriac, N'Ko, Meetei, Ol Chiki.
+_ALWAYS = "。！？｡．‼⁇⁈⁉।॥؟۔։።፧፨។៕။།༎᠃᠉܀܁܂߹꯫᱾᱿"
+MARKS = _SPACED + _ALWAYS
 _CLOSING = "\"'”’»›)\\]}*_」』）】〉》〕］｝＂"
 _OPENING = "\"'“‘„‚«‹(\\[{¿¡*_–—-"
 
 # A run of marks, footnote numbers, closing quotes and brackets, and a lone quote after a space. It begins with a plain
 # set, which the regex engine scans for quickly; the look-behind and the possessive quantifiers keep long runs linear.
 _END = re.compile(
-    rf"[{_MARKS}](?<![{_MARKS}].)[{_MARKS}]*+"
+    rf"[{MARKS}](?<![{MARKS}].)[{MARKS}]*+"
     rf"(?P<behind>(?:\[\d{{1,3}}\])*+[{_CLOSING}]*+(?: [\"'”’»]++(?= |$))?)(?P<space> ?)"
 )
 _NEXT = re.compile(rf"(?:[{_OPENING}]++ ?)?+(?P<word>[^\W\d_]*+)(?P<mark>[^\w\s]?)(?P<number>\d?)")
@@ -92,7 +94,7 @@ def split_sentences(text: str) -> list[str]:
             if text[mark - 1] in _SPACED:
                 if not match["space"] or not _ends(text, start, match.start(), mark, end, has_capitals):
                     continue
-            elif text[end] in _GOES_ON or text[end] in _MARKS:
+            elif text[end] in _GOES_ON or text[end] in MARKS:
                 continue
         sentences.append(text[start:end].rstrip())
         start = end

@@ -52,6 +52,15 @@ _SHAPE = {
             "most_frequent": [{"text": str, "documents": int}],
         },
     },
+    "languages?": {
+        "exponent": float,
+        "by_name": {
+            "*": {
+                **dict.fromkeys(("tokens", "words", "characters", "unknown", "training_tokens", "sampled_tokens"), int),
+                **dict.fromkeys(("share_of_text", "share"), float),
+            }
+        },
+    },
     "shards": [{"file": str, "documents": int, "sentences": int, "tokens": int, "bytes": int, "digest": str}],
 }
 MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"

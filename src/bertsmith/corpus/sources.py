@@ -186,6 +186,11 @@ def _endings(path: Path) -> tuple[str | None, str | None]:
     return KINDS.get(ending), compression
 
 
+def has_text_ending(path: Path) -> bool:
+    """Whether a file in a folder is read, by the ending of its name."""
+    return _endings(path)[0] is not None
+
+
 def _source(path: Path, status: os.stat_result, *, named: bool) -> Source:
     kind, compression = _endings(path)
     return Source(str(path), kind or "text", compression, named, status.st_size)

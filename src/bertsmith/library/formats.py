@@ -57,7 +57,7 @@ def convert(
         task: the format of `data`; by default that of the model's task.
         limit: maximum difference of outputs, in units of their standard deviation; see `bertsmith.export.limits`.
         cased: keep upper case; by default as the source specifies.
-        rules: "huggingface" or "google", with `cased`; by default "google" for a Google checkpoint.
+        rules: "huggingface", "google" or "unspaced", with `cased`; by default "google" for a Google checkpoint.
         allow_unknown: skip tensors with unknown names.
         replace: overwrite `destination`.
         columns: fields of ColumnSettings by name.

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.bpe_json import END_OF_WORD, learned_json
-from bertsmith.corpus.words import count_files
+from bertsmith.corpus.languages import count_languages
+from bertsmith.corpus.words import FileCounts, count_files
 from bertsmith.files import write_json
 from bertsmith.settings import require, require_number
 from bertsmith.text.normalize import TextRules
@@ -15,7 +16,9 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.bpe import learn_byte_pairs
+from bertsmith.vocabularies.languages import num_characters, require_exponent, smoothed_shares, weighted_counts
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
+from bertsmith.vocabularies.word_counts import WordCounts
 
 METHODS = ("wordpiece", "bpe")
 MOST_PIECES = 5_000_000  # ten times the largest vocabularies in use
@@ -27,7 +30,7 @@ class LearnedVocabulary:
 
     Attributes:
         tokenizer: has the vocabulary as `tokenizer.vocabulary`.
-        report: the quality of the vocabulary on each file.
+        report: the quality of the vocabulary on each file, or on each language.
         notes: what was left out of the files, one sentence each.
     """
 
@@ -51,6 +54,8 @@ def learn_vocabulary(
     rules: str = "huggingface",
     column: str = "",
     method: str = "wordpiece",
+    languages: bool = False,
+    language_exponent: float = 0.7,
 ) -> LearnedVocabulary:
     """A tokenizer with a vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -58,13 +63,18 @@ def learn_vocabulary(
         texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
         size: number of pieces.
         cased: keep upper case and accents.
-        rules: "huggingface", or "google" for the rules of the original code.
+        rules: "huggingface"; "google" for the rules of the original code; "unspaced" for those of Hugging Face with
+            scripts without spaces split into short parts.
         column: the text column of .jsonl and .parquet files, if it has no common name.
         method: "wordpiece", or "bpe" for the byte pairs of GPT, which need the package `tokenizers`.
+        languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
+            then counted as if each language had its smoothed share of the text.
+        language_exponent: with languages, the power of its fraction of the text that is the share of a language.
 
     Raises:
-        ConfigError: there are no rules or no method of that name, or `size` is more than a model could use.
-        InputError: a file is missing, empty, binary or damaged.
+        ConfigError: there are no rules or no method of that name, `size` is more than a model could use, or the
+            exponent is not between 0 and 1.
+        InputError: a file is missing, empty, binary or damaged, or a language has no text.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size; or
             the package `tokenizers` is missing.
     """
@@ -77,19 +87,39 @@ def learn_vocabulary(
         fix="leave the rules out",
     )
     text_rules = TextRules.named(rules, lowercase=not cased)
-    counts = count_files([Path(text) for text in texts], text_rules, column)
+    paths = [Path(text) for text in texts]
+    if languages:
+        counts, sampled, notes = _languages(paths, text_rules, column, language_exponent)
+    else:
+        counts = count_files(paths, text_rules, column)
+        sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
     if method == "bpe":
-        found = learn_byte_pairs(counts.total, size, max_word_characters=longest)
+        found = learn_byte_pairs(sampled, size, max_word_characters=longest)
         description = learned_json(found.ids, found.merges, lowercase=not cased)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
             tokenizer.vocabulary, counts.files, total=counts.total, tokenizer=tokenizer, end_of_word=END_OF_WORD
         )
         merged = f"{len(found.merges):,} merges"
-        return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*counts.notes, merged))
-    vocabulary = learn.learn_vocabulary(counts.total, size, max_word_characters=longest)
+        return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*notes, merged))
+    vocabulary = learn.learn_vocabulary(sampled, size, max_word_characters=longest)
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
-    return LearnedVocabulary(
-        tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(counts.notes)
+    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))
+
+
+def _languages(
+    folders: Sequence[Path], rules: TextRules, column: str, exponent: float
+) -> tuple[FileCounts, WordCounts, list[str]]:
+    """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
+    require_exponent(exponent)
+    by_name, notes = count_languages(folders, rules, column)
+    counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
+    sizes = [num_characters(one) for one in by_name.values()]
+    shares = dict(zip(by_name, smoothed_shares(sizes, exponent), strict=True))
+    changes = ", ".join(
+        f"{name} {100 * size / sum(sizes):.2f} to {100 * share:.2f} %"
+        for (name, share), size in zip(shares.items(), sizes, strict=True)
     )
+    note = f"languages, from their percentage of the text to their share with the exponent {exponent:g}: {changes}"
+    return counts, weighted_counts(by_name, shares), [*notes, note]

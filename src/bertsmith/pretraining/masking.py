@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.pretraining.chinese_words import ChineseWords, segmenter
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
 from bertsmith.pretraining.targets import Targets
 from bertsmith.randomness import Words
@@ -38,6 +39,7 @@ class Masker:
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
         self._continues = np.array([piece.startswith(CONTINUATION) for piece in vocabulary.pieces], dtype=np.bool_)
+        self._chinese = ChineseWords(vocabulary, segmenter()) if settings.chinese_words else None
 
     def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
         """The masked rows, each with round(share * length) predictions, at least 1 and at most `most_predictions`.
@@ -64,7 +66,11 @@ class Masker:
         first = np.diff(rows[candidates], prepend=-1) > 0
         # A unit is chosen as a whole: a position, or the pieces of a word. As in the original, a `##` piece joins the
         # candidate before it even if truncation cut its word and a `[SEP]` is in between.
-        begins = first | ~self._continues[token_ids[candidates]] if self.settings.whole_word else np.ones_like(first)
+        begins = np.ones_like(first)
+        if self.settings.whole_word:
+            begins = first | ~self._continues[token_ids[candidates]]
+        if self._chinese is not None:
+            begins &= first | ~self._chinese.continues(token_ids)[candidates]
         starts = candidates[begins]
         sizes = np.diff(np.append(np.flatnonzero(begins), len(candidates)))
         order = fold(purpose_keys(keys, "mask order")[rows[starts]], within[starts])

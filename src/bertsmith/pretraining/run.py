@@ -25,11 +25,13 @@ from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.locks import locked_folder
 from bertsmith.model.config import EncoderConfig
+from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose, memory_bytes
@@ -47,7 +49,7 @@ PLACES = ("corpus", "run.init", "run.config")
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
 # Settings of the data that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False}
+_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False}
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
@@ -110,6 +112,7 @@ def pretrain(
         "corpus": digest_file(Path(corpus) / "corpus.json"),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
+        **({"segmenter": segmenter_version()} if data.chinese_words else {}),
     }
     # What does not fit is refused before there is a folder.
     workload = _workload(model, source, data, runtime, settings)
@@ -127,7 +130,7 @@ def pretrain(
                 task="pretraining",
                 objective=data.objective,
                 trained_on=digests,
-                training=_selection(training, result),
+                training={**_languages(source), **_selection(training, result)},
                 steps=result.kept_step,
                 tokens=result.kept_tokens,
                 continued_from=before,
@@ -156,6 +159,13 @@ def _workload(
 ) -> Pretraining | LanguageModelling:
     """The work of a run: rows, or tracks of contiguous text."""
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
+    if OBJECTIVES[data.objective].walk is walk_next_sentence and len(_languages(source).get("languages", ())) > 1:
+        warn(
+            f"the random next sentences of {data.objective} mostly come from another language of the corpus, which is "
+            "easy to see; --objective mlm does without them"
+        )
+    if data.whole_word and not data.chinese_words:
+        warn_of_single_characters(vocabulary, unigram)
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
     for name in ("activation_penalty", "change_penalty"):
@@ -182,6 +192,12 @@ def _workload(
         unigram=unigram,
         layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
     )
+
+
+def _languages(source: Corpus) -> dict[str, Any]:
+    """The languages of a corpus with their shares, for the metadata; nothing if it was not read by language."""
+    by_name = source.manifest.get("languages", {}).get("by_name", {})
+    return {"languages": {name: round(one["share"], 6) for name, one in by_name.items()}} if by_name else {}
 
 
 def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
@@ -275,9 +291,8 @@ def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
     Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
     checkpoint usually has them.
     """
-    differing = [
-        name for name in ("lowercase", "strips_accents", "split_cjk") if getattr(theirs, name) != getattr(ours, name)
-    ]
+    compared = ("lowercase", "strips_accents", "split_cjk", "split_unspaced")
+    differing = [name for name in compared if getattr(theirs, name) != getattr(ours, name)]
     require(
         not differing,
         expected=f"a corpus built with the text rules of '{init}': "

@@ -47,6 +47,9 @@ class PretrainingDataSettings:
     keep_share: float = help_field(0.1, "fraction of the predicted tokens that stay unchanged")
     random_share: float = help_field(0.1, "fraction of the predicted tokens that become a random piece")
     whole_word: bool = help_field(False, "mask all pieces of a word together")
+    chinese_words: bool = help_field(
+        False, "with whole_word: mask all characters of a Chinese word together; needs the extra chinese"
+    )
     dynamic: bool = help_field(
         False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates; auto: yes"
     )
@@ -102,6 +105,12 @@ class PretrainingDataSettings:
             expected="mask_share + keep_share + random_share = 1",
             found=f"{shares:g}",
             fix="change one of the three",
+        )
+        require(
+            self.whole_word or not self.chinese_words,
+            expected="whole_word with chinese_words",
+            found="chinese_words alone",
+            fix="add --whole-word, or leave --chinese-words out",
         )
         for name in ("max_predictions", "dupe_factor", "block_tokens"):
             value = getattr(self, name)

@@ -46,6 +46,7 @@ _EVALUATION: Mapping[str, Any] = {
     "keep_share": 0.1,
     "random_share": 0.1,
     "whole_word": False,
+    "chinese_words": False,
 }
 
 

@@ -1,8 +1,9 @@
 """From text to basic tokens: BERT's cleaning, lower-casing, accent stripping and punctuation splitting.
 
 The steps, in this order: drop control and invalid characters, turn white space into spaces, put spaces around Chinese
-characters, lower-case, strip accents, split at punctuation, split at white space. None of them looks across white space
-or a Chinese character, so a text may be cut there and processed in parts; `units.py` relies on that.
+characters, lower-case, strip accents, split at punctuation, split at white space; with the rules `unspaced`, split
+words of scripts without spaces (`unspaced.py`). None of them looks across white space or a Chinese character, so a text
+may be cut there and processed in parts; `units.py` relies on that.
 
 `characters.py` says what each character is: the rules `huggingface` have tables of their own, and give the ids that the
 Rust library `tokenizers` gives; the rules `google` ask the tables of the running Python, as the original code does.
@@ -19,8 +20,10 @@ from typing import Literal, NamedTuple
 
 from bertsmith.settings import help_field, require
 from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters, characters_of
+from bertsmith.text.unspaced import part_spans, parts_of_words
 
 RULES = ("huggingface", "google")
+NAMED = (*RULES, "unspaced")
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -48,6 +51,9 @@ class TextRules:
     max_word_characters: int = help_field(
         100, "a longer word becomes [UNK] (100 in the first release and in Hugging Face, 200 in the later one)"
     )
+    split_unspaced: bool = help_field(
+        False, "split Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between words, into short parts"
+    )
 
     def __post_init__(self) -> None:
         require(
@@ -70,15 +76,20 @@ class TextRules:
 
     @classmethod
     def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":
-        """The rules "huggingface" or "google".
+        """The rules "huggingface", "google" or "unspaced": those of Hugging Face with `split_unspaced`.
 
         Raises:
             ConfigError: there are no rules of that name.
         """
         require(
-            name in RULES, expected="the text rules huggingface or google", found=repr(name), fix="use one of the two"
+            name in NAMED,
+            expected="the text rules huggingface, google or unspaced",
+            found=repr(name),
+            fix="use one of the three",
         )
-        return cls.google(lowercase=lowercase) if name == "google" else cls(lowercase=lowercase)
+        if name == "google":
+            return cls.google(lowercase=lowercase)
+        return cls(lowercase=lowercase, split_unspaced=name == "unspaced")
 
     @classmethod
     def google(cls, *, lowercase: bool = True) -> "TextRules":
@@ -110,6 +121,12 @@ def basic_tokens(text: str, rules: TextRules) -> list[str]:
     if text.isascii():
         text = _DROPPED_ASCII.sub("", text)
         return _ASCII_WORD_OR_SIGN.findall(text.lower() if rules.lowercase else text)
+    words = _words_between_spaces(text, rules)
+    return parts_of_words(words) if rules.split_unspaced else words
+
+
+def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
+    """The basic tokens before `split_unspaced`."""
     if rules.control_rule == "google":
         text = text.translate(_cleaning(rules.control_rule, rules.split_cjk))
         if rules.lowercase:
@@ -125,7 +142,7 @@ def basic_tokens(text: str, rules: TextRules) -> list[str]:
     for part in text.split(" "):
         plain = part.translate(whole)
         if _REORDERED in plain:
-            ordered += [token.text for token in basic_tokens_with_offsets(part, rules)]
+            ordered += [token.text for token in _tokens_between_spaces(part, rules)]
         else:
             ordered += plain.split()
     return ordered
@@ -139,6 +156,18 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     >>> basic_tokens_with_offsets("İs", TextRules())
     [BasicToken(text='is', starts=[0, 1], ends=[1, 2])]
     """
+    tokens = _tokens_between_spaces(text, rules)
+    if not rules.split_unspaced:
+        return tokens
+    return [
+        BasicToken(token.text[start:end], token.starts[start:end], token.ends[start:end])
+        for token in tokens
+        for start, end in part_spans(token.text)
+    ]
+
+
+def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
+    """The basic tokens with origins, before `split_unspaced`."""
     known = characters_of(rules.control_rule)
     cleaning = _cleaning(rules.control_rule, rules.split_cjk)
     characters: list[str] = []

@@ -1,0 +1,385 @@
+"""Many languages in small: text rules, sampling, a multilingual model against monolingual ones, and Chinese words.
+
+    python benchmarks/languages.py --data DIR --work DIR [--novel FILE] [--steps 60] [--only NAME,...]
+
+DIR has the folders `multilingual/pud` (19 languages, 1,000 parallel sentences each), `multilingual/ja_gsd` and
+`cls/chnsenticorp`. Every fifth sentence is for testing, in every language the same ones, so no test sentence is read
+in any language before. The cells:
+
+* `rules`: what the text rules `huggingface` and `unspaced` make of test sentences, with a vocabulary of 8,000 pieces;
+* `exponent`: pieces per character of test sentences with vocabularies from unbalanced text: English has a novel more,
+  two languages have a tenth of their sentences;
+* `transfer`: networks of 2 layers x 128, pre-trained for the same number of steps of 4,096 tokens, one on all
+  languages, three on one; retrieval of the parallel sentence from the English one by cosine of mean vectors (200
+  candidates); and a classification that the data allows: is a sentence from the news or from an encyclopedia (the first
+  375 and the next 375 sentences), trained on English and tested on all languages, three seeds;
+* `chinese`: masks of single characters and of whole words (`--chinese-words`), from scratch, and a linear model on
+  character n-grams, on 1,000 labels of ChnSentiCorp, three seeds.
+
+Each finished cell appends a line to results/NAME.jsonl; cells that are already there are skipped. One thread.
+"""
+
+import argparse
+import functools
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+from harness import RESULTS, machine, machine_label
+from learning_speed_report import append_line, read_lines
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+import bertsmith
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.language_sampling import SamplingSettings
+from bertsmith.corpus.shards import Corpus
+from bertsmith.files import write_text
+from bertsmith.library.training import finetune, pretrain
+from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.model.config import BertConfig
+from bertsmith.progress import quiet
+from bertsmith.text.tokenizer import Tokenizer
+
+PIECES, CHINESE_PIECES = 8000, 4000
+PER_DOCUMENT = 8  # sentences
+NEWS, LABELLED = 375, 750
+MONOLINGUAL = ("en", "zh", "th")
+SMALL, SHOWN = ("is", "th"), ("en", "fr", "is", "th")
+SEEDS = (1, 2, 3)
+LABELS = 1000  # of Chinese reviews
+EPOCHS, LENGTH = 4, 64
+Texts = dict[str, list[str]]
+
+
+def main() -> None:
+    """Runs the cells that have no line yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--novel", type=Path, help="English text for the cells `exponent`")
+    parser.add_argument("--work", type=Path, required=True, help="folder for models, kept for the next call")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--only", default="rules,exponent,transfer,chinese")
+    options = parser.parse_args()
+    described = machine()
+    path = RESULTS / f"languages_{machine_label(described)}_torch-{described['packages']['torch']}.jsonl"
+    cells = Cells(path, described)
+    texts = sentences_of(options.data)
+    groups: dict[str, Callable[[Path], None]] = {
+        "rules": lambda folder: measure_rules(cells, texts, options.data, folder),
+        "exponent": lambda folder: measure_exponents(cells, texts, options.novel, folder),
+        "transfer": lambda folder: measure_transfer(cells, texts, options.steps, folder),
+        "chinese": lambda folder: measure_chinese(cells, options.data / "cls" / "chnsenticorp", options.steps, folder),
+    }
+    with quiet():
+        for name in options.only.split(","):
+            (options.work / name).mkdir(parents=True, exist_ok=True)
+            groups[name](options.work / name)
+
+
+class Cells:
+    """The file of results, a line for each cell."""
+
+    def __init__(self, path: Path, described: dict[str, Any]) -> None:
+        self.path, self.described = path, described
+        self._done = {line["cell"] for line in read_lines(path)}
+
+    def run(self, cell: str, measure: Callable[[], dict[str, Any]]) -> None:
+        """Measures a cell and adds its line, unless it is there."""
+        if cell in self._done:
+            return
+        start = time.process_time()
+        values = measure()
+        line = {"cell": cell, **values, "processor_seconds": round(time.process_time() - start, 1)}
+        print(line, flush=True)
+        append_line(self.path, {**line, "day": time.strftime("%Y-%m-%d"), "machine": self.described})
+        self._done.add(cell)
+
+
+def sentences_of(data: Path) -> Texts:
+    """The sentences of each language."""
+    files = {path.stem: path for path in sorted((data / "multilingual" / "pud").glob("*.txt"))}
+    return {
+        name: [line for line in path.read_text("utf-8").split("\n") if line.strip()] for name, path in files.items()
+    }
+
+
+def is_test(number: int) -> bool:
+    """Whether a sentence, by its number, is for testing."""
+    return number % 5 == 4
+
+
+def training(texts: Sequence[str]) -> list[str]:
+    """The sentences that are not for testing."""
+    return [text for number, text in enumerate(texts) if not is_test(number)]
+
+
+def testing(texts: Sequence[str]) -> list[str]:
+    """The sentences for testing."""
+    return [text for number, text in enumerate(texts) if is_test(number)]
+
+
+def write_languages(folder: Path, texts: Texts) -> Path:
+    """A folder with a file for each language, a blank line after every few sentences."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in texts.items():
+        documents = ["\n".join(lines[first : first + PER_DOCUMENT]) for first in range(0, len(lines), PER_DOCUMENT)]
+        write_text(folder / f"{name}.txt", "\n\n".join(documents) + "\n")
+    return folder
+
+
+def coverage(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
+    """Pieces per character that is not a space, and the fraction of these characters that are lost in [UNK]."""
+    pieces = characters = lost = 0
+    for text in texts:
+        found = tokenizer.encode_with_offsets(text)
+        pieces += len(found.ids)
+        characters += sum(not one.isspace() for one in text)
+        unknown = found.ids == tokenizer.vocabulary.unk_id
+        lost += int((found.ends - found.starts)[unknown].sum())
+    return {"pieces_per_character": round(pieces / characters, 4), "lost": round(lost / characters, 4)}
+
+
+def measure_rules(cells: Cells, texts: Texts, data: Path, folder: Path) -> None:
+    """Both rules on the test sentences of all languages, and of Japanese."""
+    japanese = (data / "multilingual" / "ja_gsd" / "ja.txt").read_text("utf-8").split("\n")
+    every = {**texts, "ja": [line for line in japanese if line.strip()]}
+    for rules in ("huggingface", "unspaced"):
+
+        def measure(rules: str = rules) -> dict[str, Any]:
+            place = write_languages(folder / rules, {name: training(lines) for name, lines in every.items()})
+            learned = learn_vocabulary([place], PIECES, cased=True, rules=rules, languages=True)
+            return {"languages": {name: coverage(learned.tokenizer, testing(lines)) for name, lines in every.items()}}
+
+        cells.run(f"rules {rules}", measure)
+
+
+def measure_exponents(cells: Cells, texts: Texts, novel: Path | None, folder: Path) -> None:
+    """Vocabularies from unbalanced text with several exponents."""
+    read = {name: training(lines) for name, lines in texts.items()}
+    read |= {name: read[name][: len(read[name]) // 10] for name in SMALL}
+    read["en"] = read["en"] + (novel.read_text("utf-8").split("\n") if novel else [])
+    for exponent in (1.0, 0.7, 0.3, 0.0):
+
+        def measure(exponent: float = exponent) -> dict[str, Any]:
+            place = write_languages(folder / str(exponent), read)
+            learned = learn_vocabulary(
+                [place], PIECES, cased=True, rules="unspaced", languages=True, language_exponent=exponent
+            )
+            sizes = {name: sum(map(len, lines)) for name, lines in read.items()}
+            return {
+                "share_of_text": {name: round(sizes[name] / sum(sizes.values()), 4) for name in SHOWN},
+                "languages": {name: coverage(learned.tokenizer, testing(texts[name])) for name in SHOWN},
+            }
+
+        cells.run(f"exponent {exponent:g}", measure)
+
+
+def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> None:
+    """The multilingual model, three monolingual ones, and what they are compared with."""
+    for name, lines in texts.items():
+        rows = [
+            f"{text}\t{'news' if number < NEWS else 'encyclopedia'}" for number, text in enumerate(lines[:LABELLED])
+        ]
+        write_text(folder / f"{name}-train.tsv", "\n".join(["text\tlabel", *training(rows)]) + "\n")
+        write_text(folder / f"{name}-test.tsv", "\n".join(["text\tlabel", *testing(rows)]) + "\n")
+    systems = {"multilingual": list(texts), **{name: [name] for name in MONOLINGUAL}}
+    for system, languages in systems.items():
+        place = folder / system
+
+        def prepare(place: Path = place, languages: Sequence[str] = languages) -> Corpus:
+            read = write_languages(place / "text", {name: training(texts[name]) for name in languages})
+            learned = learn_vocabulary([read], PIECES, cased=True, rules="unspaced", languages=True)
+            sampling, settings = SamplingSettings(languages=True), CorpusSettings(form="lines")
+            build_corpus([read], learned.tokenizer, place / "corpus", settings=settings, sampling=sampling, workers=1)
+            return Corpus.open(place / "corpus")
+
+        pre_train(cells, system, place, prepare, steps, whole_word=True)
+        for language in MONOLINGUAL if system == "multilingual" else languages:
+            for seed in SEEDS:
+                classify_genre(cells, texts, (system, place / "run" / "model"), language, seed, folder)
+    trained = folder / "multilingual"
+    bare = from_scratch(Corpus.open(trained / "corpus"), folder / "from-scratch")
+    for system, model in (("multilingual", trained / "run" / "model"), ("from scratch", bare)):
+
+        def vectors(model: Path = model) -> dict[str, Any]:
+            loaded = bertsmith.load(model)
+            return {"accuracy": retrieval({name: loaded.embed(testing(lines)) for name, lines in texts.items()})}
+
+        cells.run(f"retrieve {system}", vectors)
+
+    def by_characters() -> dict[str, Any]:
+        features = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+        features.fit([text for lines in texts.values() for text in training(lines)])
+        found = {name: features.transform(testing(lines)).toarray() for name, lines in texts.items()}
+        return {"accuracy": retrieval(found)}
+
+    def linear() -> dict[str, Any]:
+        score = linear_scores(folder / "en-train.tsv")
+        return {"accuracy": {name: score(folder / f"{name}-test.tsv") for name in texts}}
+
+    cells.run("retrieve character n-grams", by_characters)
+    cells.run("genre en character n-grams", linear)
+
+
+def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:
+    """Masks of characters and of words, on Chinese reviews and their labels."""
+    reviews = [line.split("\t", 1) for line in (data / "train.tsv").read_text("utf-8").splitlines()[1:]]
+    write_text(folder / "zh.txt", "\n\n".join(text for _, text in reviews) + "\n")
+    corpus = folder / "corpus"
+
+    def prepare() -> Corpus:
+        if not corpus.exists():
+            learned = learn_vocabulary([folder / "zh.txt"], CHINESE_PIECES, cased=True)
+            build_corpus(
+                [folder / "zh.txt"], learned.tokenizer, corpus, settings=CorpusSettings(form="texts"), workers=1
+            )
+        return Corpus.open(corpus)
+
+    systems = {"characters": {"whole_word": False}, "words": {"whole_word": True, "chinese_words": True}}
+    for name, masks in systems.items():
+        pre_train(cells, f"chinese {name}", folder / name, prepare, steps, corpus=corpus, **masks)
+    models = {name: folder / name / "run" / "model" for name in systems}
+    models["from scratch"] = from_scratch(prepare(), folder / "from-scratch")
+    for name, model in models.items():
+        for seed in SEEDS:
+
+            def measure(model: Path = model, seed: int = seed) -> dict[str, Any]:
+                tuned = fine_tuned(model, data / "train.tsv", seed, limit=LABELS, text_column="text_a")
+                texts, gold = rows_of(data / "test.tsv", text_last=True)
+                return {"accuracy": accuracy(tuned, texts, gold), "labels": LABELS}
+
+            cells.run(f"chinese reviews {name} seed {seed}", measure)
+    score = functools.partial(linear_scores, data / "train.tsv", text_last=True, limit=LABELS)
+    cells.run("chinese reviews character n-grams", lambda: {"accuracy": score()(data / "test.tsv"), "labels": LABELS})
+
+
+def pre_train(
+    cells: Cells,
+    name: str,
+    place: Path,
+    prepare: Callable[[], Corpus],
+    steps: int,
+    corpus: Path | None = None,
+    **masks: bool,
+) -> None:
+    """Pre-trains a model in PLACE/run, unless it is there."""
+    if (place / "run" / "model").exists():
+        return
+    prepare()
+
+    def measure() -> dict[str, Any]:
+        result = pretrain(
+            corpus or place / "corpus",
+            place / "run",
+            size="tiny",
+            steps=steps,
+            tokens_per_step=4096,
+            max_length=128,
+            precision="fp32",
+            **masks,
+        )
+        return {"steps": result.steps, "tokens": result.tokens, "scores": dict(result.scores)}
+
+    cells.run(f"pretrain {name}", measure)
+
+
+def from_scratch(corpus: Corpus, folder: Path) -> Path:
+    """A model folder with random parameters, of the same shape and vocabulary."""
+    tokenizer = corpus.tokenizer
+    config = BertConfig.named("tiny", vocab_size=len(tokenizer.vocabulary))
+    model = untrained(config, 1, tokenizer.vocabulary)
+    save_pretrained(folder, model, tokenizer, ModelMetadata(), trained=(), replace=True)
+    return folder
+
+
+def fine_tuned(model: Path, train: Path, seed: int, **settings: Any) -> bertsmith.Model:
+    """A classifier after three epochs; a tenth of the examples are its dev examples."""
+    with tempfile.TemporaryDirectory() as folder:
+        finetune(
+            model,
+            "classification",
+            Path(folder) / "run",
+            train=train,
+            seeds=1,
+            seed=seed,
+            epochs=EPOCHS,
+            max_length=LENGTH,
+            baselines=False,
+            reads="mean",
+            precision="fp32",
+            **settings,
+        )
+        return bertsmith.load(Path(folder) / "run")
+
+
+def classify_genre(
+    cells: Cells, texts: Texts, system: tuple[str, Path], language: str, seed: int, folder: Path
+) -> None:
+    """Fine-tunes on one language; accuracy on the test sentences of it, and from English on all languages."""
+    name, model = system
+
+    def measure() -> dict[str, Any]:
+        tuned = fine_tuned(model, folder / f"{language}-train.tsv", seed)
+        tested = list(texts) if name == "multilingual" and language == "en" else [language]
+        return {"accuracy": {one: accuracy(tuned, *rows_of(folder / f"{one}-test.tsv")) for one in tested}}
+
+    cells.run(f"genre {language} {name} seed {seed}", measure)
+
+
+def accuracy(model: bertsmith.Model, texts: Sequence[str], gold: Sequence[str]) -> float:
+    """The fraction of the texts that get their gold label."""
+    found = [one.label for one in model.classify(texts)]
+    return round(sum(one == label for one, label in zip(found, gold, strict=True)) / len(gold), 4)
+
+
+def rows_of(path: Path, *, text_last: bool = False) -> tuple[list[str], list[str]]:
+    """(the texts, the labels) of a file with one column each."""
+    rows = [line.split("\t", 1) for line in path.read_text("utf-8").splitlines()[1:]]
+    columns = [row[::-1] if text_last else row for row in rows]
+    return [text for text, _ in columns], [label for _, label in columns]
+
+
+def linear_scores(train: Path, *, text_last: bool = False, limit: int | None = None) -> Callable[[Path], float]:
+    """The accuracy on a file of logistic regression on character n-grams."""
+    features = TfidfVectorizer(analyzer="char", ngram_range=(1, 4) if limit is None else (1, 2), sublinear_tf=True)
+    classifier = LogisticRegression(C=10, max_iter=1000)
+    texts, labels = rows_of(train, text_last=text_last)
+    if limit is not None:
+        chosen = np.random.default_rng(1).permutation(len(texts))[:limit]
+        texts, labels = [texts[place] for place in chosen], [labels[place] for place in chosen]
+    classifier.fit(features.fit_transform(texts), labels)
+
+    def score(path: Path) -> float:
+        texts, gold = rows_of(path, text_last=text_last)
+        return round(float(classifier.score(features.transform(texts), gold)), 4)
+
+    return score
+
+
+def retrieval(vectors: dict[str, Any]) -> dict[str, float]:
+    """The fraction of English sentences whose nearest sentence of a language by cosine is the parallel one."""
+    normalized = {name: _normalized(np.asarray(rows)) for name, rows in vectors.items()}
+    found = {}
+    for name, rows in normalized.items():
+        nearest = (normalized["en"] @ rows.T).argmax(axis=1)
+        found[name] = round(float((nearest == np.arange(len(rows))).mean()), 4)
+    return found
+
+
+def _normalized(rows: np.ndarray) -> np.ndarray:
+    # Without the mean of its language, which all its vectors share.
+    rows = rows - rows.mean(axis=0)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The characters of a Chinese word are masked together."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError
+from bertsmith.pretraining import chinese_words, masking
+from bertsmith.pretraining.chinese_words import ChineseWords, segmenter, warn_of_single_characters
+from bertsmith.pretraining.counted_draws import instance_keys
+from bertsmith.pretraining.masking import Masker
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+
+VOCABULARY = Vocabulary([*SPECIAL_PIECES, *"北京大学生喜欢，a", "##b"])
+WORDS = ("北京", "大学生", "喜欢")
+SETTINGS = PretrainingDataSettings(whole_word=True, chinese_words=True, masked_share=0.4)
+
+
+def split(text: str) -> list[str]:
+    """Words from a list, and single characters; two line ends are one word, as some segmenters have it."""
+    found = []
+    while text:
+        word = next((word for word in (*WORDS, "\n\n") if text.startswith(word)), text[0])
+        found.append(word)
+        text = text[len(word) :]
+    return found
+
+
+def ids(pieces: str) -> np.ndarray:
+    return np.array([VOCABULARY.index[piece] for piece in pieces.split()], dtype=np.int32)
+
+
+ROW = ids("[CLS] 北 京 大 学 生 喜 欢 ， a ##b 北 [UNK] 京 [SEP]")
+
+
+def test_a_token_continues_a_word_only_behind_a_character_of_the_same_word() -> None:
+    found = ChineseWords(VOCABULARY, split).continues(ROW)
+    assert found.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
+    assert not ChineseWords(VOCABULARY, split).continues(ROW[:0]).any()
+
+
+def test_words_do_not_cross_rows() -> None:
+    rows = np.concatenate([ids("[CLS] 北 [SEP]"), ids("[CLS] 京 [SEP]")])
+    assert not ChineseWords(VOCABULARY, split).continues(rows).any()
+
+
+def test_masks_take_whole_words_and_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "segmenter", lambda: split)
+    masker = Masker(VOCABULARY, SETTINGS)
+    units = [{1, 2}, {3, 4, 5}, {6, 7}, {8}, {9, 10}, {11}, {12}, {13}]
+    taken = set()
+    for number in range(60):
+        keys = instance_keys(number, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+        found = masker.mask_rows(ROW, np.array([len(ROW)]), keys)
+        positions = set(found.positions.tolist())
+        assert positions
+        for place, unit in enumerate(units):
+            assert not positions & unit or unit <= positions
+            taken |= {place} if unit <= positions else set()
+    assert taken == set(range(len(units)))
+
+
+def test_without_the_setting_characters_are_masked_one_by_one() -> None:
+    masker = Masker(VOCABULARY, PretrainingDataSettings(whole_word=True, masked_share=0.1))
+    keys = instance_keys(0, 0, np.arange(50), np.zeros(50, dtype=np.int64))
+    found = masker.mask_rows(np.tile(ROW[:8], 50), np.full(50, 8), keys)
+    assert set(found.per_row.tolist()) == {1}
+
+
+def test_the_segmenter_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    with pytest.raises(ConfigError, match=r"rjieba.*not installed.*bertsmith\[chinese\]"):
+        Masker(VOCABULARY, SETTINGS)
+
+
+def test_settings_and_vocabulary_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="whole_word with chinese_words"):
+        PretrainingDataSettings(chinese_words=True)
+    monkeypatch.setattr(masking, "segmenter", lambda: split)
+    with pytest.raises(ConfigError, match="a vocabulary with Chinese characters"):
+        Masker(Vocabulary([*SPECIAL_PIECES, "a"]), SETTINGS)
+
+
+def test_masking_characters_of_a_chinese_corpus_one_by_one_is_worth_a_warning(capsys: pytest.CaptureFixture) -> None:
+    counts = np.zeros(len(VOCABULARY), dtype=np.int64)
+    counts[VOCABULARY.index["a"]] = 99
+    counts[VOCABULARY.index["北"]] = 1
+    warn_of_single_characters(VOCABULARY, counts)
+    assert capsys.readouterr().err == ""
+    counts[VOCABULARY.index["北"]] = 101
+    warn_of_single_characters(VOCABULARY, counts)
+    assert "50 % of the tokens are Chinese characters" in capsys.readouterr().err.replace("51 %", "50 %")
+
+
+def test_the_package_finds_words() -> None:
+    pytest.importorskip("rjieba", reason="needs the extra chinese")
+    assert segmenter()("北京大学生喜欢") == ["北京", "大学生", "喜欢"]
+    assert chinese_words.segmenter_version().startswith("rjieba ")
+    found = ChineseWords(VOCABULARY, segmenter()).continues(ROW)
+    assert found.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
