@@ -7,12 +7,13 @@ Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the conte
 huggingface.co/docs/hub/model-cards.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
 
-from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
+from bertsmith.checkpoints.metadata import CARD, METADATA, WHOLE_ROWS, ModelMetadata
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
@@ -94,6 +95,7 @@ _READS = {
     APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
 }
 _UNKNOWN = "## What this card does not know"
+_MOST_SOURCES = 20
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
 _PIPELINES = {  # by the hub's names
@@ -147,8 +149,9 @@ def write_card(
         *_cost(metadata),
         _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
-        "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
-        "mistakes: add them here before you share it. A model reproduces its training texts, including their biases.",
+        f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
+        "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
+        "training texts, including their biases.",
     )
     write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
 
@@ -163,6 +166,8 @@ def with_additions(card: str, older: str) -> str | None:
     if not found:
         return None
     new_header, new_text = _parts(card)
+    theirs = {line.split(":")[0] for line in header} - {*_WRITTEN}
+    new_header = [line for line in new_header if line.split(":")[0] not in theirs]  # such as a licence they changed
     lines, keep = [], False
     for line in header:
         # An indented line or a list item belongs to the key above it.
@@ -186,7 +191,11 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
         if _continues(config, tensors) and config.always_causal:
             pipeline = "text-generation"
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
+    licence = "" if metadata.licence is None else f"license: {json.dumps(metadata.licence)}\n"
+    return (
+        f"---\n{licence}library_name: {library}\npipeline_tag: {pipeline}\n"
+        f"tags:\n- {config.model_type}\n- bertsmith\n---"
+    )
 
 
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
@@ -259,6 +268,10 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
     known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in metadata.trained_on.items()]
     if known:
         yield "## Training\n\n" + "\n".join(known)
+    if metadata.sources:
+        more = len(metadata.sources) - _MOST_SOURCES
+        rest = [f"- and {more:,} more files, all of them in `{METADATA}`"] if more > 0 else []
+        yield "## Text\n\n" + "\n".join([*(f"- {one}" for one in metadata.sources[:_MOST_SOURCES]), *rest])
 
 
 def _cost(metadata: ModelMetadata) -> Iterator[str]:

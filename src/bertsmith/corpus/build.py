@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import bertsmith
-from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
+from bertsmith.corpus.encode import DRAWS, EncodedBlock, Item, default_workers, draw_of, encode_blocks
 from bertsmith.corpus.readers import (
     MOST_SENTENCES,
     Document,
@@ -45,7 +45,6 @@ from bertsmith.settings import help_field, require, require_limits, require_numb
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
-_WORD = 2**64
 MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
@@ -116,7 +115,7 @@ def build_corpus(
         else:
             total = sum(map(_size, given)) if isinstance(given, list) else None
             items, unit = _documents(given), "characters"
-        workers = workers or default_workers(_WORD if total is None else total)
+        workers = workers or default_workers(DRAWS if total is None else total)
         with (
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
             Progress("building the corpus", total, unit) as progress,
@@ -230,8 +229,7 @@ class _Build:
             self.documents_without_tokens += key > 0
             return
         tokens = parts[0].tokens if len(parts) == 1 else np.concatenate([part.tokens for part in parts])
-        mixed = hashlib.blake2b((key % _WORD).to_bytes(8, "little"), digest_size=8).digest()
-        draw = int.from_bytes(mixed, "little")
+        draw = draw_of(key)
         lengths = lengths.astype(np.uint32, copy=False)
         if self._removal is None:
             self._write(parts[0].source, tokens, lengths, draw)
@@ -240,7 +238,7 @@ class _Build:
 
     def _write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
         """Writes a document to the training or held-out side, depending on its content."""
-        writer = self.kept if draw < self.settings.held_out * _WORD else self.main
+        writer = self.kept if draw < self.settings.held_out * DRAWS else self.main
         place = writer.add(source, tokens, lengths)
         if self._lowest is None or draw < self._lowest[0]:
             self._lowest = draw, place
