@@ -114,7 +114,7 @@ COMMANDS = (
     Command(
         adaptation.adapt,
         "adapt",
-        "bertsmith adapt my-run/model my-field --vocabulary graft --add 20 --steps 12 --out my-field-run",
+        "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
         adaptation.adapt_settings,
     ),
     Command(

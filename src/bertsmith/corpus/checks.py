@@ -209,7 +209,10 @@ class DoctorReport:
     def _more_documents(self) -> str:
         """How to get more documents from the text, as the files were read."""
         if self._divisions.get(BY_FILES):
-            return "A file of prose is one document: if its blank lines divide documents, read it with --form texts"
+            return (
+                "A file of prose is one document: if its blank lines divide documents, read it with --form texts, if "
+                "two or more of them do, with --form gaps"
+            )
         if self._divisions.get(BY_BLANK_LINES):
             return "Put blank lines between documents, or add text"
         return "Add text"
