@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +38,7 @@ from bertsmith.corpus.shards import (
     read_shard,
 )
 from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
+from bertsmith.corpus.weights import Weights
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
@@ -77,6 +78,7 @@ def build_corpus(
     held_out: float | None = None,
     workers: int | None = None,
     replace: bool = False,
+    weights: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The manifest of the corpus built in the folder `out`.
 
@@ -84,6 +86,7 @@ def build_corpus(
         texts: files, folders or `-` for stdin (see `readers`), or documents that have already been read.
         held_out: the fraction of documents to hold out; overrides `settings`.
         workers: the number of processes that parse and encode; None means one per core.
+        weights: how often the documents of a file or folder are written, see `weights`; 1 if it has none.
         replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
 
     Raises:
@@ -120,7 +123,7 @@ def build_corpus(
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
             Progress("building the corpus", total, unit) as progress,
         ):
-            build = _Build(folder, tokenizer, settings, inputs)
+            build = _Build(folder, tokenizer, settings, inputs, Weights(weights) if weights else None)
             for item in encode_blocks(items, tokenizer, workers=workers):
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
@@ -147,7 +150,15 @@ def _documents(documents: Iterable[Any]) -> Iterator[Any]:
 class _Build:
     """A corpus folder under construction: joins parts into documents, splits off the held-out ones, keeps counts."""
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, settings: CorpusSettings, inputs: IO[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        settings: CorpusSettings,
+        inputs: IO[str],
+        weights: Weights | None = None,
+    ) -> None:
+        self._weights = weights
         self.folder, self.tokenizer, self.settings, self.inputs = folder, tokenizer, settings, inputs
         self.vocabulary: Vocabulary = tokenizer.vocabulary
         self.report = ReadReport()
@@ -205,7 +216,9 @@ class _Build:
             write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, {"part": "held out"}))
         else:
             (self.folder / HELD_OUT).rmdir()
-        more = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
+        more: dict[str, Any] = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
+        if self._weights is not None:
+            more["sources"] = self._weights.record()
         manifest = self._manifest(self.main, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
@@ -238,9 +251,12 @@ class _Build:
 
     def _write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
         """Writes a document to the training or held-out side, depending on its content."""
-        writer = self.kept if draw < self.settings.held_out * DRAWS else self.main
-        place = writer.add(source, tokens, lengths)
-        if self._lowest is None or draw < self._lowest[0]:
+        is_held_out = draw < self.settings.held_out * DRAWS
+        writer = self.kept if is_held_out else self.main
+        copies = 1 if is_held_out or self._weights is None else self._weights.copies(source, len(tokens), draw)
+        for _ in range(copies):
+            place = writer.add(source, tokens, lengths)
+        if copies and (self._lowest is None or draw < self._lowest[0]):
             self._lowest = draw, place
 
     def _balance(self) -> str:
@@ -251,6 +267,13 @@ class _Build:
             self.main, self.kept = self._swapped()
         elif self.kept.shards:
             return "documents by the hash of their content"
+        # Copies of the document that would be held out instead stay on the main side.
+        require(
+            self._weights is None,
+            expected="enough documents for one of them to be held out by its content, with weights",
+            found=counted(self.main.totals()["documents"], "document"),
+            fix="raise --held-out, or leave --weight out",
+        )
         assert self._lowest is not None
         totals = self.main.totals()
         if totals["documents"] > 1:

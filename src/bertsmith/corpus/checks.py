@@ -17,6 +17,7 @@ from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
+from bertsmith.corpus.weights import weight_lines
 from bertsmith.progress import Progress, counted
 
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -43,6 +44,7 @@ class DoctorReport:
         model_vocabulary: the vocabulary size of the model to be trained, if given.
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
         removed: the manifest's record of what was removed; empty if nothing was to be removed.
+        sources: the manifest's record of the sources with a weight; empty if none has one.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
@@ -71,6 +73,7 @@ class DoctorReport:
     read: dict[str, Any]
     casing: str
     form: str
+    sources: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the advice, as plain values for JSON."""
@@ -84,6 +87,7 @@ class DoctorReport:
             f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
             self._held_out_line(),
             *_removal_lines(self.removed),
+            *weight_lines(list(self.sources), self.tokens),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -133,13 +137,13 @@ class DoctorReport:
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
-            self.repeated_sentences > 0.1 * self.sentences,
+            self.repeated_sentences > 0.1 * self.sentences and not self._has_copies,
             "many sentences are repeated; a model memorizes them and learns little else."
             " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
             " copies of documents",
         )
         yield (
-            self.repeated_documents > 0,
+            self.repeated_documents > 0 and not self._has_copies,
             "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
             " removes those that are nearly equal",
         )
@@ -200,6 +204,11 @@ class DoctorReport:
             self.read.get("cut_lines", 0) + self.read.get("cut_documents", 0) > 0,
             "lines or documents were too long and were cut; see inputs.jsonl for the files",
         )
+
+    @property
+    def _has_copies(self) -> bool:
+        """Whether documents are there several times because of their weight."""
+        return any(one["weight"] > 1 for one in self.sources)
 
     @property
     def _divisions(self) -> dict[str, int]:
@@ -281,6 +290,7 @@ def check_corpus(
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=corpus.tokenizer.casing_problem or "",
+        sources=tuple(corpus.manifest.get("sources", ())),
     )
 
 
