@@ -24,6 +24,7 @@ from bertsmith.errors import (
 )
 
 if TYPE_CHECKING:
+    from bertsmith.adaptation.run import adapt
     from bertsmith.comparison.run import compare_systems
     from bertsmith.corpus.build import build_corpus
     from bertsmith.corpus.checks import check_corpus
@@ -61,6 +62,7 @@ _LAZY = {
     "Vocabulary": "bertsmith.text.vocabulary",
     "WordEncoder": "bertsmith.library.component",
     "WordPieceTokenizer": "bertsmith.text.wordpiece",
+    "adapt": "bertsmith.adaptation.run",
     "ask_document": "bertsmith.library.documents",
     "build_corpus": "bertsmith.corpus.build",
     "check_corpus": "bertsmith.corpus.checks",
@@ -106,6 +108,7 @@ __all__ = [
     "WordEncoder",
     "WordPieceTokenizer",
     "__version__",
+    "adapt",
     "ask_document",
     "build_corpus",
     "check_corpus",

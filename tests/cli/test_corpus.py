@@ -159,3 +159,20 @@ def test_rules_for_scripts_without_spaces_go_from_the_corpus_into_the_model(run,
     google = run("convert", out / "model", tmp_path / "google", "--to", "google")
     assert (google.code, google.out) == (1, "")
     assert "found rules that split scripts without spaces" in google.err
+
+
+def test_weights_of_sources_are_in_the_report(run, tmp_path):
+    texts, vocabulary = tmp_path / "texts", tmp_path / "vocab.txt"
+    texts.mkdir()
+    for name in ("a", "b"):
+        text = "\n\n".join(f"It rained {name} {n}.\nNobody was in it." for n in range(50))
+        (texts / f"{name}.txt").write_text(text + "\n")
+    assert run("vocab", texts, "--size", 60, "--out", vocabulary).code == 0
+    options = [texts, "--vocab", vocabulary, "--held-out", 0.2, "--out", tmp_path / "corpus"]
+    result = run("corpus", *options, "--weight", f"{texts / 'a.txt'}=2")
+    assert result.code == 0, result.err
+    assert f"source '{texts / 'a.txt'}', weight 2: " in result.out
+    for wrong in ("a.txt", "a.txt=x", "=2"):
+        refused = run("corpus", *options, "--replace", "--weight", wrong)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert "--weight with TEXT=W" in refused.err

@@ -18,7 +18,9 @@ from bertsmith.corpus import readers, sources
 from bertsmith.corpus.parsing import TextBlock
 from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
 from bertsmith.corpus.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
+from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.text.normalize import TextRules
 from corpus.samples import STORY, sentences_of, write
 
 STORIES = [["The boat came home.", "Nobody was in it."], ["A new story.", "It rained."]]
@@ -83,7 +85,64 @@ def test_marks_of_wikiextractor_divide_documents_and_are_not_text(tmp_path: Path
     assert read(write(tmp_path / "b.txt", "It rained.\n<doc>\n"), form="lines") == [["It rained.", "<doc>"]]
 
 
-@given(st.sampled_from([ARTICLES, WIKI, PROSE, STORY]), st.sampled_from(["auto", "prose", "texts"]), st.integers(1, 60))
+def test_wikiextractor_files_are_read_as_they_come(tmp_path: Path) -> None:
+    write(tmp_path / "out" / "AA" / "wiki_00", WIKI)
+    records = [{"id": "1", "title": "Boats", "text": " ".join(STORIES[0])}, {"id": "2", "text": " ".join(STORIES[1])}]
+    write(tmp_path / "out" / "AB" / "wiki_01", "".join(json.dumps(one) + "\n" for one in records))
+    write(tmp_path / "out" / "AB" / "wiki_02.gz", gzip.compress(WIKI.encode()))
+    write(tmp_path / "out" / "AB" / "notes", "It rained.\n")
+    report = ReadReport()
+    found = sentences_of(read_documents([tmp_path / "out"], report=report))
+    wiki = [["Boats", *STORIES[0]], ["Rain", *STORIES[1]]]
+    assert found == [*wiki, *STORIES, *wiki]
+    assert (report.files, report.skipped_files) == (3, 1)
+    assert report.divisions == {"marks": 2}
+
+
+def test_marks_are_no_words_of_a_vocabulary(tmp_path: Path) -> None:
+    write(tmp_path / "wiki_00", WIKI)
+    counts = count_files([tmp_path], TextRules()).total
+    assert {"boats", "rained"} <= set(counts)
+    assert not {"doc", "url", "https"} & set(counts)
+
+
+WIKITEXT = (
+    " \n = Boats = \n \n The boat came home . Nobody was in it . \n \n = = Later = = \n \n It rained . It did . \n \n"
+    " = = = Last = = = \n It ended . \n = Rain = 2 = \n A new story . It rained . \n"
+)
+
+
+def test_headings_divide_documents_and_lose_their_signs(tmp_path: Path) -> None:
+    first = [
+        "Boats",
+        "The boat came home .",
+        "Nobody was in it .",
+        "Later",
+        "It rained .",
+        "It did .",
+        "Last",
+        "It ended .",
+    ]
+    expected = [first, ["Rain = 2", "A new story .", "It rained ."]]
+    for name, text in (("a.txt", WIKITEXT), ("b.txt", WIKITEXT.replace("= =", "==").replace("= =", "=="))):
+        assert read(write(tmp_path / name, text)) == expected
+    # Signs in a text that does not begin with a title are its own.
+    assert read(write(tmp_path / "c.txt", "It rained.\n= Boats =\n")) == [["It rained.", "= Boats ="]]
+    assert read(write(tmp_path / "d.txt", "= Boats =\nIt rained.\n"), form="lines") == [["= Boats =", "It rained."]]
+
+
+def test_two_blank_lines_divide_the_documents_of_prose_with_gaps(tmp_path: Path) -> None:
+    text = "The boat came\nhome. Nobody was\nin it.\n\nIt rained.\n\n \n\nA new\nstory. It\nrained.\n\n\n"
+    path = write(tmp_path / "a.txt", text)
+    assert read(path, form="gaps") == [[*STORIES[0], "It rained."], STORIES[1]]
+    assert len(read(path)) == 1, "unless it is asked for, a file of prose is one document"
+
+
+@given(
+    st.sampled_from([ARTICLES, WIKI, PROSE, STORY, WIKITEXT, PROSE.replace("\n\n", "\n\n\n")]),
+    st.sampled_from(["auto", "prose", "texts", "gaps"]),
+    st.integers(1, 60),
+)
 def test_documents_do_not_depend_on_the_size_of_blocks(
     tmp_path_factory: pytest.TempPathFactory, text: str, form: str, size: int
 ) -> None:

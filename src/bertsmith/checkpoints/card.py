@@ -7,13 +7,14 @@ Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the conte
 huggingface.co/docs/hub/model-cards.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
 
-from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
+from bertsmith.checkpoints.metadata import CARD, METADATA, WHOLE_ROWS, ModelMetadata
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
@@ -96,6 +97,7 @@ _READS = {
 }
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
+_MOST_SOURCES = 20
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
 _PIPELINES = {  # by the hub's names
@@ -149,8 +151,9 @@ def write_card(
         *_cost(metadata),
         _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
-        "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
-        "mistakes: add them here before you share it. A model reproduces its training texts, including their biases.",
+        f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
+        "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
+        "training texts, including their biases.",
     )
     write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
 
@@ -165,6 +168,8 @@ def with_additions(card: str, older: str) -> str | None:
     if not found:
         return None
     new_header, new_text = _parts(card)
+    theirs = {line.split(":")[0] for line in header} - {*_WRITTEN}
+    new_header = [line for line in new_header if line.split(":")[0] not in theirs]  # such as a licence they changed
     lines, keep = [], False
     written = {*_WRITTEN, *(line.split(":")[0] for line in new_header)}
     for line in header:
@@ -193,8 +198,9 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     codes = [name for name in languages if _CODE.fullmatch(name)] if isinstance(languages, Mapping) else []
     listed = "".join(f"\n- {code}" for code in codes)
     language = f"\nlanguage:{listed}" if codes else ""
+    licence = "" if metadata.licence is None else f"license: {json.dumps(metadata.licence)}\n"
     tags = f"\ntags:\n- {config.model_type}\n- bertsmith"
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}{language}{tags}\n---"
+    return f"---\n{licence}library_name: {library}\npipeline_tag: {pipeline}{language}{tags}\n---"
 
 
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
@@ -267,6 +273,10 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
     known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in metadata.trained_on.items()]
     if known:
         yield "## Training\n\n" + "\n".join(known)
+    if metadata.sources:
+        more = len(metadata.sources) - _MOST_SOURCES
+        rest = [f"- and {more:,} more files, all of them in `{METADATA}`"] if more > 0 else []
+        yield "## Text\n\n" + "\n".join([*(f"- {one}" for one in metadata.sources[:_MOST_SOURCES]), *rest])
 
 
 def _cost(metadata: ModelMetadata) -> Iterator[str]:

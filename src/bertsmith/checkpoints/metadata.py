@@ -44,6 +44,8 @@ class ModelMetadata:
         tokens: tokens of pre-training, likewise.
         continued_from: of a model whose pre-training continued from another one: the "task" of that one, and the
             "tokens" that it had read before, None if that is unknown. `steps` and `tokens` do not count them.
+        licence: of the model, as its author gave it, such as "apache-2.0".
+        sources: the texts that it was trained on, one sentence each, as Markdown.
         scores: on held-out documents or dev examples.
         text_rules: the settings besides the vocabulary that determine the ids of a text.
         architecture: the class of `transformers` in a model of another tool.
@@ -61,6 +63,8 @@ class ModelMetadata:
     steps: int | None = None
     tokens: int | None = None
     continued_from: Mapping[str, Any] | None = None
+    licence: str | None = None
+    sources: tuple[str, ...] = ()
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     text_rules: Mapping[str, Any] | None = None
     architecture: str | None = None
@@ -89,6 +93,7 @@ class ModelMetadata:
                 )
         known = {field.name for field in dataclasses.fields(ModelMetadata)} - {"other"}
         taken = {name: value for name, value in values.items() if name in known and value is not None}
+        taken["sources"] = _lines(values.get("sources"), where)
         other = {name: value for name, value in values.items() if name not in known}
         return ModelMetadata(**{**taken, "labels": tuple(labels), "task": task or None}, other=other)
 
@@ -101,6 +106,8 @@ class ModelMetadata:
         found = {name: value for name, value in values.items() if name in always or value not in (None, (), {})}
         if "labels" in found:
             found["labels"] = list(self.labels)
+        if "sources" in found:
+            found["sources"] = list(self.sources)
         return {**found, **other}
 
     @property
@@ -267,6 +274,20 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
     files = [file for file in sorted(folder.iterdir()) if file.name not in (METADATA, CARD)]
     values["digests"] = {file.name: digest_file(file) for file in files}
     write_json(folder / METADATA, values)
+
+
+def _lines(value: Any, where: str) -> tuple[str, ...]:
+    """The sources in the metadata.
+
+    Raises:
+        InputError: they are not a list of strings.
+    """
+    lines = value or []
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise InputError(
+            expected=f"a list of strings as sources in {where}", found=repr(value)[:80], fix="restore the file"
+        )
+    return tuple(lines)
 
 
 def _holds_weights(file: Path) -> bool:

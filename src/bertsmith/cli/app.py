@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import (
+    adaptation,
     comparison,
     convert,
     corpus,
@@ -111,6 +112,12 @@ COMMANDS = (
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         finetuning.finetune_settings,
         misplaced="pass the files with --train and --dev",
+    ),
+    Command(
+        adaptation.adapt,
+        "adapt",
+        "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
+        adaptation.adapt_settings,
     ),
     Command(
         finetuning.evaluate,

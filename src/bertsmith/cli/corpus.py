@@ -1,5 +1,6 @@
 """Commands for corpora: build one from text, and check one."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
+from bertsmith.settings import require
 
 EvaluationOption = Annotated[
     list[Path] | None,
@@ -43,6 +45,15 @@ def corpus(
     workers: WorkersOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="replace DIR when the new corpus is complete")] = False,
     evaluation: EvaluationOption = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--weight",
+            metavar="TEXT=W",
+            help="how often the training documents of a file or folder are in the corpus: 2 is twice, 0.5 every second "
+            "document; repeatable [1]",
+        ),
+    ] = None,
     **values: Any,
 ) -> None:
     """Build a corpus of token shards from text, with a report of the corpus checks."""
@@ -53,7 +64,17 @@ def corpus(
     tokenizer = tokenizer_from(vocab, model, cased, rules)
     settings = settings_from(CorpusSettings, values)
     sampling = settings_from(SamplingSettings, values)
-    build_corpus(texts, tokenizer, out, settings=settings, sampling=sampling, workers=workers, replace=replace)
+    weights = _weights(weight or ())
+    build_corpus(
+        texts,
+        tokenizer,
+        out,
+        settings=settings,
+        sampling=sampling,
+        workers=workers,
+        replace=replace,
+        weights=weights,
+    )
     _print_report(out, evaluation)
 
 
@@ -70,6 +91,32 @@ def check(
 
     size = None if config is None else read_config(read_json(config)).vocab_size
     _print_report(corpus, evaluation, size, json)
+
+
+def _weights(given: Sequence[str]) -> dict[str, float]:
+    """The weights by file or folder, from TEXT=W; the last `=` separates.
+
+    >>> _weights(["wiki=0.5", "a=b.txt=2"])
+    {'wiki': 0.5, 'a=b.txt': 2.0}
+
+    Raises:
+        ConfigError: a part is missing, or W is not a number.
+    """
+    weights: dict[str, float] = {}
+    for one in given:
+        text, _, weight = one.rpartition("=")
+        try:
+            number = float(weight)
+        except ValueError:
+            number = math.nan
+        require(
+            bool(text) and math.isfinite(number) and text not in weights,
+            expected="--weight with TEXT=W, once for each text",
+            found=repr(one),
+            fix="write --weight my-text=2",
+        )
+        weights[text] = number
+    return weights
 
 
 def _print_report(

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import bertsmith
-from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
+from bertsmith.corpus.encode import DRAWS, EncodedBlock, Item, default_workers, draw_of, encode_blocks
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
 from bertsmith.corpus.languages import read_languages
 from bertsmith.corpus.readers import (
@@ -41,6 +41,7 @@ from bertsmith.corpus.shards import (
     read_shard,
 )
 from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
+from bertsmith.corpus.weights import Weights
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
@@ -49,8 +50,6 @@ from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
-_WORD = 2**64
-_ANY_WORD = "a"
 MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
@@ -84,6 +83,7 @@ def build_corpus(
     held_out: float | None = None,
     workers: int | None = None,
     replace: bool = False,
+    weights: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """The manifest of the corpus built in the folder `out`.
 
@@ -92,6 +92,7 @@ def build_corpus(
         sampling: how languages are sampled; with `languages`, `texts` are folders of languages (see `languages`).
         held_out: the fraction of documents to hold out; overrides `settings`.
         workers: the number of processes that parse and encode; None means one per core.
+        weights: how often the documents of a file or folder are written, see `weights`; 1 if it has none.
         replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
 
     Raises:
@@ -108,6 +109,12 @@ def build_corpus(
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
     by_language = sampling if sampling is not None and sampling.languages else None
+    require(
+        by_language is None or not weights,
+        expected="either languages, whose shares follow from their sizes, or weights of sources",
+        found="both",
+        fix="leave one out",
+    )
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):
         require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])
@@ -127,7 +134,7 @@ def build_corpus(
             paths = []
             total = sum(map(_size, given)) if isinstance(given, list) else None
             items, unit = _documents(given), "characters"
-        workers = workers or default_workers(_WORD if total is None else total)
+        workers = workers or default_workers(DRAWS if total is None else total)
         with (
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
             Progress("building the corpus", total, unit) as progress,
@@ -135,7 +142,7 @@ def build_corpus(
             sampler = None
             if by_language is not None:
                 sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
-            build = _Build(folder, tokenizer, settings, inputs, sampler)
+            build = _Build(folder, tokenizer, settings, inputs, sampler, Weights(weights) if weights else None)
             for item in encode_blocks(items, tokenizer, workers=workers):
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
@@ -186,7 +193,9 @@ class _Build:
         settings: CorpusSettings,
         inputs: IO[str],
         sampler: LanguageSampler | None = None,
+        weights: Weights | None = None,
     ) -> None:
+        self._weights = weights
         self.folder, self.tokenizer, self.settings, self.inputs = folder, tokenizer, settings, inputs
         self.vocabulary: Vocabulary = tokenizer.vocabulary
         self.report = ReadReport()
@@ -251,8 +260,10 @@ class _Build:
             write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, {"part": "held out"}))
         else:
             (self.folder / HELD_OUT).rmdir()
-        more = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
+        more: dict[str, Any] = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
         more |= {"languages": languages} if languages else {}
+        if self._weights is not None:
+            more["sources"] = self._weights.record()
         manifest = self._manifest(self.main, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
@@ -282,8 +293,7 @@ class _Build:
             self.documents_without_tokens += key > 0
             return
         tokens = parts[0].tokens if len(parts) == 1 else np.concatenate([part.tokens for part in parts])
-        mixed = hashlib.blake2b((key % _WORD).to_bytes(8, "little"), digest_size=8).digest()
-        draw = int.from_bytes(mixed, "little")
+        draw = draw_of(key)
         lengths = lengths.astype(np.uint32, copy=False)
         if self._removal is None:
             self._store(parts[0].source, tokens, lengths, draw)
@@ -292,9 +302,12 @@ class _Build:
 
     def _write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
         """Writes a document to the training or held-out side, depending on its content."""
-        writer = self.kept if draw < self.settings.held_out * _WORD else self.main
-        place = writer.add(source, tokens, lengths)
-        if self._lowest is None or draw < self._lowest[0]:
+        is_held_out = draw < self.settings.held_out * DRAWS
+        writer = self.kept if is_held_out else self.main
+        copies = 1 if is_held_out or self._weights is None else self._weights.copies(source, len(tokens), draw)
+        for _ in range(copies):
+            place = writer.add(source, tokens, lengths)
+        if copies and (self._lowest is None or draw < self._lowest[0]):
             self._lowest = draw, place
 
     def _balance(self) -> str:
@@ -305,6 +318,13 @@ class _Build:
             self.main, self.kept = self._swapped()
         elif self.kept.shards:
             return "documents by the hash of their content"
+        # Copies of the document that would be held out instead stay on the main side.
+        require(
+            self._weights is None,
+            expected="enough documents for one of them to be held out by its content, with weights",
+            found=counted(self.main.totals()["documents"], "document"),
+            fix="raise --held-out, or leave --weight out",
+        )
         assert self._lowest is not None
         totals = self.main.totals()
         if totals["documents"] > 1:

@@ -18,6 +18,7 @@ from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.languages import language_advice, language_lines
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
+from bertsmith.corpus.weights import weight_lines
 from bertsmith.progress import Progress, counted
 
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -45,6 +46,7 @@ class DoctorReport:
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
         removed: the manifest's record of what was removed; empty if nothing was to be removed.
         languages: the manifest's record of the languages; empty if the text was not read by language.
+        sources: the manifest's record of the sources with a weight; empty if none has one.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
@@ -74,6 +76,7 @@ class DoctorReport:
     read: dict[str, Any]
     casing: str
     form: str
+    sources: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the advice, as plain values for JSON."""
@@ -88,6 +91,7 @@ class DoctorReport:
             self._held_out_line(),
             *_removal_lines(self.removed),
             *language_lines(self.languages),
+            *weight_lines(list(self.sources), self.tokens),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -137,13 +141,13 @@ class DoctorReport:
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
-            not self.languages and self.repeated_sentences > 0.1 * self.sentences,
+            self.repeated_sentences > 0.1 * self.sentences and not self._has_copies,
             "many sentences are repeated; a model memorizes them and learns little else."
             " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
             " copies of documents",
         )
         yield (
-            not self.languages and self.repeated_documents > 0,
+            self.repeated_documents > 0 and not self._has_copies,
             "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
             " removes those that are nearly equal",
         )
@@ -207,6 +211,11 @@ class DoctorReport:
         )
 
     @property
+    def _has_copies(self) -> bool:
+        """Whether documents are there several times because of their weight, or the share of their language."""
+        return bool(self.languages) or any(one["weight"] > 1 for one in self.sources)
+
+    @property
     def _divisions(self) -> dict[str, int]:
         """Text files by what divides them into documents; folders written by earlier versions do not record it."""
         return dict(self.read.get("divisions", {BY_BLANK_LINES: 1}))
@@ -214,7 +223,10 @@ class DoctorReport:
     def _more_documents(self) -> str:
         """How to get more documents from the text, as the files were read."""
         if self._divisions.get(BY_FILES):
-            return "A file of prose is one document: if its blank lines divide documents, read it with --form texts"
+            return (
+                "A file of prose is one document: if its blank lines divide documents, read it with --form texts, if "
+                "two or more of them do, with --form gaps"
+            )
         if self._divisions.get(BY_BLANK_LINES):
             return "Put blank lines between documents, or add text"
         return "Add text"
@@ -284,6 +296,7 @@ def check_corpus(
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=corpus.tokenizer.casing_problem or "",
+        sources=tuple(corpus.manifest.get("sources", ())),
     )
 
 

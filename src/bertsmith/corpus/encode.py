@@ -5,6 +5,7 @@ The result does not depend on which process encodes a block: a block is parsed a
 
 import collections
 import dataclasses
+import hashlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -27,6 +28,18 @@ from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.tokenizer import Tokenizer
 
 _WAITING_PER_WORKER = 3
+DRAWS = 2**64  # a document is held out if its draw is below the held-out share of this
+
+
+def sentence_key(sentence: str) -> int:
+    """The checksum of a sentence; the sum over a document determines whether it is held out."""
+    return zlib.crc32(sentence.encode("utf-8", "surrogatepass"))
+
+
+def draw_of(key: int) -> int:
+    """The draw of a document, from 0 to below `DRAWS`, from the sum of the checksums of its sentences."""
+    mixed = hashlib.blake2b((key % DRAWS).to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(mixed, "little")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +93,7 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
     encoded = tokenizer.encode_batch(sentences)
     tokens = encoded.ids.astype(token_type(len(tokenizer.vocabulary)))
     lengths = encoded.lengths
-    keys = [zlib.crc32(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences]
+    keys = [sentence_key(sentence) for sentence in sentences]
     result = []
     first = 0
     for part in parts:

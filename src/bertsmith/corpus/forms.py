@@ -11,6 +11,9 @@ each line is a paragraph. Otherwise each line is a sentence. The setting `form` 
 What divides a file into documents is found as well:
 
 * `marks`: lines `<doc ...>` and `</doc>` around each document, as WikiExtractor writes them. They are not text.
+* `headings`: lines `= Title =`, if the first line is one, as in WikiText and MediaWiki. The title is the first sentence
+  of its document; `= = Section = =` and `== Section ==` are sentences of it, without the signs.
+* `gaps`: for `gaps`, which is prose with two or more blank lines between documents.
 * `blank lines`: in `lines` form; in `paragraphs` form if at least half of the runs of lines between blank lines have
   several lines, since a blank line then does not divide paragraphs, which lines already do; and for `texts`, which is
   prose whose blank lines divide documents.
@@ -21,16 +24,21 @@ import re
 
 from bertsmith.corpus.sentences import MARKS, split_sentences
 
-FORMS = ("auto", "lines", "prose", "texts", "wrapped", "paragraphs", "jsonl")
+FORMS = ("auto", "lines", "prose", "texts", "gaps", "wrapped", "paragraphs", "jsonl")
 SAMPLE_CHARACTERS = 2**18
 
 BY_MARKS, BY_BLANK_LINES, BY_FILES = "marks", "blank lines", "files"
+BY_HEADINGS, BY_GAPS = "headings", "gaps"
 
 _SHARE = 0.2
 _FINAL = re.compile(rf"[{MARKS}:;][\"'”’»)\]」』）*_]*$")
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
 _MARK = re.compile(r"^[^\S\n]*(?:<doc\b[^>\n]*>|</doc>)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
+_TITLE = re.compile(r"^[^\S\n]*=[^\S\n]*[^=\s](?:[^\n]*[^=\s])?[^\S\n]*=[^\S\n]*$", re.MULTILINE)
+_BEFORE_TITLE = re.compile(rf"(?={_TITLE.pattern})", re.MULTILINE)
+_HEADING = re.compile(r"^[^\S\n]*(?:=[^\S\n]*)+([^=\s](?:[^\n]*[^=\s])?)[^\S\n]*(?:=[^\S\n]*)+$", re.MULTILINE)
+_GAP = re.compile(r"\n(?:[^\S\n]*\n){2,}")
 
 
 def find_form(text: str, form: str = "auto") -> str:
@@ -38,7 +46,7 @@ def find_form(text: str, form: str = "auto") -> str:
 
     Args:
         text: with `\n` as line end; the last line may be cut off.
-        form: `auto`, or `prose` or `texts` if a line is known not to be a sentence.
+        form: `auto`, or `prose`, `texts` or `gaps` if a line is known not to be a sentence.
 
     >>> find_form("The boat came home.\nNobody was in it.\n\nA new story.\n")
     'lines'
@@ -50,7 +58,7 @@ def find_form(text: str, form: str = "auto") -> str:
     sample = _MARK.sub("\n", text[:SAMPLE_CHARACTERS])
     if _share_that_goes_on(sample) >= _SHARE:
         return "wrapped"
-    if form in ("prose", "texts"):
+    if form in ("prose", "texts", "gaps"):
         return "paragraphs"
     lines = [line for line in sample.split("\n") if line.strip()]
     if len(sample) < len(text) and len(lines) > 1:
@@ -60,7 +68,7 @@ def find_form(text: str, form: str = "auto") -> str:
 
 
 def find_division(text: str, form: str, wanted: str = "auto") -> str:
-    r"""What divides a file into documents: `marks`, `blank lines` or `files`, detected from its beginning.
+    r"""What divides a file into documents: `marks`, `headings`, `gaps`, `blank lines` or `files`, by its beginning.
 
     Args:
         text: with `\n` as line end; the last line may be cut off.
@@ -76,6 +84,10 @@ def find_division(text: str, form: str, wanted: str = "auto") -> str:
     sample = text[:SAMPLE_CHARACTERS]
     if _MARK.match(sample.lstrip()):
         return BY_MARKS
+    if wanted == "gaps":
+        return BY_GAPS
+    if wanted != "lines" and _TITLE.match(sample.lstrip()):
+        return BY_HEADINGS
     if "texts" in (form, wanted) or form == "lines":
         return BY_BLANK_LINES
     runs = [run for run in _BLANK_LINES.split(sample.strip()) if run]
@@ -90,9 +102,17 @@ def texts_of(text: str, division: str) -> list[str]:
     ['', 'One.\n\nTwo.\n', '']
     >>> texts_of("One.\nTwo.\n\nThree.\n", "blank lines")
     ['One.\nTwo.\n', 'Three.\n']
+    >>> texts_of("= One =\nIt rained.\n= = Later = =\nIt ended.\n= Two =\nIt rained.\n", "headings")
+    ['', 'One\n\nIt rained.\n\nLater\n\nIt ended.\n', 'Two\n\nIt rained.\n']
+    >>> texts_of("One.\n\nTwo.\n\n\nThree.\n", "gaps")
+    ['One.\n\nTwo.', 'Three.\n']
     """
     if division == BY_FILES:
         return [text]
+    if division == BY_HEADINGS:
+        return [_without_signs(one) for one in _BEFORE_TITLE.split(text)]
+    if division == BY_GAPS:
+        return _GAP.split(text)
     return (_MARK if division == BY_MARKS else _BLANK_LINE).split(text)
 
 
@@ -104,6 +124,11 @@ def paragraphs_of(text: str, form: str) -> list[str]:
     """
     parts = _BLANK_LINES.split(text) if form == "wrapped" else text.split("\n")
     return [part for part in parts if part.strip()]
+
+
+def _without_signs(text: str) -> str:
+    """A text whose headings are paragraphs without the signs around them."""
+    return re.sub(r"\A\n+", "", _HEADING.sub(r"\n\1\n", text))
 
 
 def _share_that_goes_on(text: str) -> float:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.corpus.forms import BY_FILES, BY_MARKS, find_form, paragraphs_of, texts_of
+from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES, find_form, paragraphs_of, texts_of
 from bertsmith.corpus.names import json_value
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.sources import encoding_errors
@@ -76,7 +76,7 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
     text = _text_of(block, counts)
     if block.form == "jsonl":
         return _json_lines(block, text, counts), counts
-    if block.form == "lines" and block.division != BY_MARKS:
+    if block.form == "lines" and block.division in (BY_BLANK_LINES, BY_FILES):
         return _documents_of_lines(block, text, counts), counts
     return _documents_of_prose(block, text), counts
 
@@ -89,7 +89,7 @@ def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
     Raises:
         InputError: a line is not JSON or has two equal keys, or a record lacks the column.
     """
-    if block.form == "lines":
+    if block.form == "lines" and block.division in (BY_BLANK_LINES, BY_FILES):
         counts = BlockCounts()
         return _filled(_text_of(block, counts).split("\n")), counts
     parts, counts = parse(block)

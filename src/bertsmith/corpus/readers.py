@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.forms import FORMS, find_division, find_form
+from bertsmith.corpus.forms import BY_GAPS, FORMS, find_division, find_form
 from bertsmith.corpus.parquet import parquet_blocks
 from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
 from bertsmith.corpus.sources import (
@@ -45,7 +45,8 @@ class ReadingSettings:
     form: str = help_field(
         "auto",
         "layout of .txt files: auto, lines (one sentence per line, a blank line between documents), "
-        "prose, texts (prose, a blank line between documents), wrapped, paragraphs or jsonl",
+        "prose, texts (prose, a blank line between documents), gaps (prose, two or more blank lines between "
+        "documents), wrapped, paragraphs or jsonl",
     )
     column: str = help_field(
         "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
@@ -208,7 +209,8 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
             head = _head(stream)
             form, division = _form(source, settings, head)
             longest = LONGEST_RECORD if form == "jsonl" else LONGEST_LINE
-            blocks = text_blocks(stream, cuts, head=head, by_paragraph=form == "wrapped", longest=longest)
+            by_paragraph = form == "wrapped" or division == BY_GAPS
+            blocks = text_blocks(stream, cuts, head=head, by_paragraph=by_paragraph, longest=longest)
         line, before = 1, 0
         last_line_ends = not (settings.files_continue and form == "lines")
         for data, is_last in _with_last(blocks):
@@ -243,10 +245,10 @@ def _head(stream: SourceStream) -> bytes:
 
 def _form(source: Source, settings: ReadingSettings, head: bytes) -> tuple[str, str]:
     """The form of a file, and what divides it into documents; "" for records."""
-    if source.kind == "jsonl" or settings.form == "jsonl":
+    if source.kind == "jsonl" or settings.form == "jsonl" or (source.kind == "wiki" and head.lstrip()[:1] == b"{"):
         return "jsonl", ""
     text = head.decode("utf-8-sig", "ignore").replace("\r\n", "\n").replace("\r", "\n")
-    form = find_form(text, settings.form) if settings.form in ("auto", "prose", "texts") else settings.form
+    form = find_form(text, settings.form) if settings.form in ("auto", "prose", "texts", "gaps") else settings.form
     return form, find_division(text, form, settings.form)
 
 

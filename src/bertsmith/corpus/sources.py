@@ -32,10 +32,12 @@ KINDS = {".txt": "text", ".jsonl": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 READABLE = ", ".join(KINDS) + " (also .gz, .zst)"
 
-_BLANK_LINE = re.compile(rb"\n[ \t]*+\n")
+_BLANK_LINES = re.compile(rb"\n[ \t]*+\n(?=[ \t]*+[^\s])")  # the last of them, so that no gap is cut
+_WIKI = re.compile(r"wiki_\d+")  # the files of WikiExtractor, text or JSON Lines
 _MAGIC = {
     b"\x1f\x8b": "gzip data (name it .gz)",
     b"\x28\xb5\x2f\xfd": "zstd data (name it .zst)",
+    b"BZh": "bzip2 data (unpack it)",
     b"PK\x03\x04": "a zip archive (unpack it)",
     b"%PDF": "a PDF file (extract its text)",
     b"PAR1": "Parquet data (name it .parquet)",
@@ -51,7 +53,7 @@ class Source:
 
     Args:
         name: its path; `-` for stdin.
-        kind: `text`, `jsonl` or `parquet`.
+        kind: `text`, `jsonl`, `parquet` or `wiki`, a file of WikiExtractor.
         compression: `gzip`, `zstd` or None.
         named: whether the user named it, rather than a folder that contains it.
         size: bytes on disk; 0 if unknown.
@@ -182,8 +184,9 @@ def _endings(path: Path) -> tuple[str | None, str | None]:
     ending = path.suffix.lower()
     compression = COMPRESSIONS.get(ending)
     if compression:
-        ending = path.with_suffix("").suffix.lower()
-    return KINDS.get(ending), compression
+        path = path.with_suffix("")
+        ending = path.suffix.lower()
+    return ("wiki" if _WIKI.fullmatch(path.name) else KINDS.get(ending)), compression
 
 
 def has_text_ending(path: Path) -> bool:
@@ -359,7 +362,7 @@ def _unix(data: bytes) -> bytes:
 
 def _last_blank_line(data: bytes) -> int:
     end = 0
-    for match in _BLANK_LINE.finditer(data):
+    for match in _BLANK_LINES.finditer(data):
         end = match.end()
     return end
 

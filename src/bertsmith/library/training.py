@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.adaptation.task_text import TaskText, continue_pretraining
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
@@ -25,7 +26,6 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import tune
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from bertsmith import finetune
+from bertsmith.adaptation import task_text
+from bertsmith.adaptation.task_text import documents_of
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.finetuning.linear_start import LinearStart
-from bertsmith.library import adaptation, training
-from bertsmith.library.adaptation import documents_of
+from bertsmith.library import training
 from bertsmith.randomness import generator
 from bertsmith.tasks.classification import ClassificationTask
 from tasks.architecture_samples import write_base_model
@@ -133,7 +134,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         raise KeyboardInterrupt
 
     run("straight")
-    for place, name in ((adaptation, "build_corpus"), (adaptation, "pretrain"), (training, "run_finetuning")):
+    for place, name in ((task_text, "build_corpus"), (task_text, "pretrain"), (training, "run_finetuning")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, stop)
             with pytest.raises(KeyboardInterrupt):

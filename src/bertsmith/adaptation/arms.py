@@ -1,0 +1,126 @@
+"""What an adaptation is worth on a task: the same labels, the same recipe, another model to start from.
+
+::
+
+    RUN/task/as-it-is/      the fine-tuning of the model as it was
+    RUN/task/adapted/       that of the adapted model
+    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the field
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.errors import ConfigError
+from bertsmith.finetuning.comparison import compare
+from bertsmith.finetuning.finished_run import REPORT_FILE, FinishedRun, read_run
+from bertsmith.finetuning.recipes import resolved, situation_of
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.progress import tell
+from bertsmith.settings import AUTO, split_settings
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import SETTINGS_FILE
+
+AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"
+TASK_FOLDER = "task"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FieldTask:
+    """A task of the field, whose score says what the adaptation is worth.
+
+    Attributes:
+        name: the name of the task.
+        train: the training file; presets come with their own examples.
+        dev: the dev file; by default a tenth of the training examples.
+        columns: of the files.
+        seeds: the number of trainings of each arm; by default that of `finetune`.
+    """
+
+    name: str
+    train: Path | None = None
+    dev: Path | None = None
+    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
+    seeds: int | None = None
+
+    def read(self, folder: ModelFolder) -> tuple[TaskSpec, TaskData]:
+        """The spec and the examples, checked for a model.
+
+        Raises:
+            BertsmithError: a file is not for this task, or there are no dev examples.
+        """
+        name = task_name(self.name)
+        settings = default_settings(name)
+        settings = dataclasses.replace(settings, max_length=min(settings.max_length, folder.config.max_tokens))
+        spec, data = read_task(name, self.train, self.dev, columns=self.columns, settings=settings)
+        if not data.dev:
+            raise ConfigError(
+                expected="dev examples to compare the models on", found="none", fix="name a file with --dev"
+            )
+        task = task_for(spec)
+        task.check(data.train, gold=True, training=True)
+        task.check(data.dev, gold=True)
+        return spec, data
+
+
+def score_arm(
+    arm: str, model: str | Path, spec: TaskSpec, data: TaskData, out: Path, *, seeds: int | None, device: str
+) -> None:
+    """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
+
+    Args:
+        model: what the arm starts from.
+        out: RUN.
+    """
+    place = out / TASK_FOLDER / arm
+    if (place / REPORT_FILE).is_file():
+        return
+    tell(f"fine-tuning on {spec.title}: {arm}")
+    folder = load_any(model)
+    situation = situation_of(spec.name, spec.kind, len(data.train), folder)
+    values = resolved(AUTO, situation, {"device": device, "baselines": False})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    finetune(
+        folder,
+        spec,
+        data,
+        place,
+        FinetuningSettings(**parts[FinetuningSettings]),
+        RecipeSettings(**parts[RecipeSettings]),
+        seeds=seeds,
+        resume=(place / SETTINGS_FILE).is_file(),
+        recipe_name=AUTO,
+        source_name=str(model),
+    )
+
+
+def task_report(out: Path) -> dict[str, Any]:
+    """The scores of the arms that are there, and the comparison of each with the model as it was."""
+    runs = {
+        arm: read_run(out / TASK_FOLDER / arm, arm, "")
+        for arm in (AS_IT_IS, ADAPTED, FROM_SCRATCH)
+        if (out / TASK_FOLDER / arm / REPORT_FILE).is_file()
+    }
+    first = next(iter(runs.values())).report
+    return {
+        "task": first["task"],
+        "metric": first["metric"],
+        "train_examples": first["train_examples"],
+        "dev_examples": first["dev_examples"],
+        "arms": {arm: _scores(run) for arm, run in runs.items()},
+        "comparisons": [compare(run, runs[AS_IT_IS]).line() for arm, run in runs.items() if arm != AS_IT_IS],
+    }
+
+
+def _scores(run: FinishedRun) -> Mapping[str, Any]:
+    """The score of each seed, their mean, and their standard deviation."""
+    score: Mapping[str, Any] = run.report["scores"][run.report["metric"]]
+    return score

@@ -1,0 +1,181 @@
+"""What can be said before an adaptation: whether the text is enough, whether the vocabulary fits, how long it takes.
+
+The time is that of a few steps of this model on this machine, as `pretrain` would take them, forward passes and all;
+nothing is trained yet.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from bertsmith.adaptation.field_text import FieldText
+from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
+from bertsmith.errors import InputError
+from bertsmith.heads.models import EncoderForPreTraining
+from bertsmith.model.batch import Batch, Read
+from bertsmith.progress import amount, counted, duration
+from bertsmith.runtime import Runtime
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.vocabularies.report import TextFigures, vocabulary_report
+from bertsmith.vocabularies.word_counts import WordCounts
+
+LEAST_WORDS = 2_000
+WORDS_PER_PIECE = 20  # of a new vocabulary, below which most of its pieces are too rare to be learned
+UNKNOWN_SHARE = 0.01  # of the words, above which the vocabulary does not fit
+WHOLE_SHARE = 0.5  # of the words, below which the text is probably in another language
+MOST_PASSES = 100  # over the text of a task in Gururangan et al. (2020), "Don't stop pretraining", section 4
+_ROWS, _TIMED = 8, 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What is known before anything is trained.
+
+    Attributes:
+        documents: of the text.
+        words: basic tokens of the text.
+        before: how the vocabulary of the model splits the held-out text.
+        after: how that of the adapted model splits it.
+        added: the number of added words.
+        tokens_per_second: of training, measured on a few rows.
+        settings: those of the adaptation.
+    """
+
+    documents: int
+    words: int
+    before: TextFigures
+    after: TextFigures
+    added: int
+    tokens_per_second: float
+    settings: AdaptationSettings
+
+    @property
+    def pass_seconds(self) -> float:
+        """The seconds of one pass over the text."""
+        return self.words * self.after.pieces_per_word / self.tokens_per_second
+
+    @property
+    def passes(self) -> float | None:
+        """How often the minutes read the text; None for a budget in steps."""
+        minutes = self.settings.budget.get("minutes")
+        return None if minutes is None else 60 * minutes / self.pass_seconds
+
+    def lines(self) -> list[str]:
+        """The text, the vocabulary and the time, one line each, and advice where something is wrong."""
+        passes = "" if self.passes is None else f"; {self.settings.budget['minutes']:g} minutes read it "
+        passes += "" if self.passes is None else f"{self.passes:.2g} times"
+        added = f" (with {counted(self.added, 'added word')})" if self.settings.vocabulary == GRAFT else ""
+        return [
+            f"text: {counted(self.documents, 'document')}, {amount(self.words)} words",
+            f"vocabulary on held-out text: {_in_words(self.before)}"
+            + ("" if self.after is self.before else f"; afterwards {_in_words(self.after)}{added}"),
+            f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
+            f"({amount(self.tokens_per_second)} tokens/s){passes}",
+            *(f"advice: {line}" for line in self.advice()),
+        ]
+
+    def advice(self) -> list[str]:
+        """What should be changed before training, one line per problem; empty if there is none."""
+        return [line for is_wrong, line in self._checks() if is_wrong]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = {"documents": self.documents, "words": self.words, "added": self.added}
+        return {
+            **values,
+            "pass_seconds": round(self.pass_seconds, 1),
+            "passes": None if self.passes is None else round(self.passes, 2),
+            "advice": self.advice(),
+        }
+
+    def _checks(self) -> Iterator[tuple[bool, str]]:
+        before, kind = self.before, self.settings.vocabulary
+        yield (
+            before.unknown_rate > UNKNOWN_SHARE,
+            f"{before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model: the text has letters "
+            "that it lacks. Use a model of this language"
+            + ("" if kind == NEW else ", or --vocabulary new if there is much text"),
+        )
+        yield (
+            before.unknown_rate <= UNKNOWN_SHARE and before.whole_rate < WHOLE_SHARE,
+            f"only {before.whole_rate:.0%} of the words are pieces of the vocabulary of the model: the text is "
+            "probably in another language than that of the model. Check the text, or use a model of its language",
+        )
+        yield (
+            self.passes is not None and self.passes > MOST_PASSES,
+            f"the minutes would read the text {self.passes or 0:.0f} times, more than the {MOST_PASSES} passes of "
+            "published recipes; give more text or fewer minutes",
+        )
+        yield (
+            kind == NEW and self.passes is not None and self.passes < 1,
+            "a new model is trained from nothing, and the minutes do not even read the text once; give more minutes, "
+            "or continue from the model with --vocabulary keep or graft",
+        )
+        yield (
+            kind == GRAFT and self.added < self.settings.add,
+            f"only {counted(self.added, 'word')} of the text are split and frequent enough to be added",
+        )
+
+
+def require_enough(text: FieldText, settings: AdaptationSettings) -> None:
+    """Refuses text that is too short to learn or to measure anything.
+
+    Raises:
+        InputError: it has fewer words than are needed; the message says how many that is.
+    """
+    least = LEAST_WORDS
+    if settings.vocabulary == NEW and settings.pieces is not None:
+        least = max(least, WORDS_PER_PIECE * settings.pieces)
+    if text.words < least:
+        more = " or lower --pieces" if least > LEAST_WORDS else ""
+        raise InputError(
+            expected=f"text of the field with at least {least:,} words",
+            found=f"{counted(text.words, 'word')} in {counted(text.documents, 'document')}",
+            fix=f"give more text{more}",
+        )
+    if not text.held_out:
+        raise InputError(
+            expected="text of the field with something to hold out",
+            found="a single sentence",
+            fix="put sentences on lines of their own, or end them with a full stop",
+        )
+
+
+def figures_of(tokenizer: Tokenizer, words: WordCounts, name: str) -> TextFigures:
+    """How the vocabulary of a tokenizer splits words."""
+    longest = tokenizer.rules.max_word_characters
+    return vocabulary_report(tokenizer.vocabulary, {}, total=words, max_word_characters=longest).total
+
+
+def training_speed(model: EncoderForPreTraining, length: int, runtime: Runtime) -> float:
+    """Tokens per second of training with rows of `length` tokens, from a few forward and backward passes.
+
+    The parameters do not change. The optimizer, which takes a small part of a step, is not counted.
+    """
+    model = model.to(runtime.torch_device).train()
+    tokens = np.full(_ROWS * length, 5 % model.config.vocab_size, dtype=np.int32)
+    batch = Batch.from_flat(tokens, np.zeros_like(tokens), np.full(_ROWS, length, dtype=np.int64), None, runtime.device)
+    masked = torch.arange(0, len(tokens), 7, device=runtime.torch_device)
+    read = Read.at(batch, masked.cpu().numpy())
+    seconds = []
+    for _ in range(1 + _TIMED):
+        start = time.monotonic()
+        logits = model(batch, read=read, masked=torch.arange(len(masked)), dtype=runtime.dtype).mlm_logits
+        F.cross_entropy(logits.float(), batch.token_ids[masked].long()).backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
+        if runtime.device != "cpu":
+            torch.cuda.synchronize()
+        seconds.append(time.monotonic() - start)
+    return len(tokens) / max(min(seconds[1:]), 1e-9)
+
+
+def _in_words(figures: TextFigures) -> str:
+    return (
+        f"{figures.pieces_per_word:.3f} pieces per word, {figures.whole_rate:.1%} of the words whole, "
+        f"{figures.unknown_rate:.2%} unknown"
+    )

@@ -1,0 +1,269 @@
+"""An adaptation from a model and text of a field to a model that knows the field: `bertsmith adapt` as a function.
+
+::
+
+    RUN/settings.json   settings, machine, versions, digests of model and text
+    RUN/start/          with grafted words: the model with them, before training; for a new model its config.json
+    RUN/corpus/         token shards of the text
+    RUN/run/            the pre-training run
+    RUN/before.json     the losses of the model as it was
+    RUN/model/          the adapted model, with sources and licence in its card
+    RUN/from-scratch/   on request, a new model with a vocabulary of the field: its start/, corpus/ and run/
+    RUN/task/           on request, the fine-tunings on a task (see arms)
+    RUN/report.json, report.html
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.adaptation.arms import ADAPTED, AS_IT_IS, FROM_SCRATCH, FieldTask, score_arm, task_report
+from bertsmith.adaptation.continued import SCRATCH_FOLDER, continued, final_model
+from bertsmith.adaptation.forecast import Forecast, figures_of
+from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
+from bertsmith.adaptation.preparation import Prepared, prepare, prepared_from_scratch
+from bertsmith.adaptation.report import fragmentation, lines_below, loss_values, table_of, write_report
+from bertsmith.adaptation.settings import AdaptationSettings
+from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.errors import ConfigError
+from bertsmith.files import read_json, write_json
+from bertsmith.locks import locked_folder, require_unused
+from bertsmith.progress import tell, warn
+from bertsmith.runtime import choose
+from bertsmith.settings import require, split_settings, to_dict
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.vocabularies.word_counts import count_words
+
+BEFORE_FILE = "before.json"
+FIELD, GENERAL = "field", "general"
+# Inputs given by path, whose content is compared by digest.
+_PLACES = ("model", "texts", "general")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptationResult:
+    """What an adaptation changed.
+
+    Attributes:
+        report: the content of report.json.
+        model: the path of the adapted model.
+        page: the path of report.html.
+    """
+
+    report: Mapping[str, Any]
+    model: Path
+    page: Path
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows of the table: each quantity before and after."""
+        return table_of(self.report)
+
+    def lines(self) -> list[str]:
+        """The sentences of the report."""
+        return lines_below(self.report)
+
+
+def forecast_adaptation(model: str | Path, texts: Sequence[str | Path], **settings: Any) -> Forecast:
+    """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained.
+
+    Args:
+        model, texts, settings: as in `adapt`.
+
+    Raises:
+        BertsmithError: as in `adapt`.
+    """
+    parts = split_settings(settings, [AdaptationSettings, ReadingSettings])
+    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
+    return prepare(load_any(model), _paths(texts), chosen, reading).forecast
+
+
+def adapt(
+    model: str | Path,
+    texts: Sequence[str | Path],
+    out: str | Path,
+    *,
+    general: Sequence[str | Path] = (),
+    task: str | None = None,
+    train: str | Path | None = None,
+    dev: str | Path | None = None,
+    seeds: int | None = None,
+    from_scratch: bool = False,
+    resume: bool = False,
+    **settings: Any,
+) -> AdaptationResult:
+    """The result of adapting a model to the text of a field; OUT/model is the model, and `load(out)` loads it.
+
+    Args:
+        model: a model with a masked-LM head, anything that `load` accepts.
+        texts: text of the field: files and folders.
+        out: the run folder; new, unless `resume`.
+        general: other text, on which forgetting is measured; by default the documentation on this machine.
+        task: the name of a task of the field, on which the model is fine-tuned before and after.
+        train: the training file of the task.
+        dev: its dev file; by default a tenth of the training examples.
+        seeds: the number of fine-tunings of each model.
+        from_scratch: with a task, also train a new model of the same shape with a vocabulary of the field for as long,
+            and fine-tune it.
+        resume: resume the run in `out`, with the same settings and inputs.
+        settings: fields of AdaptationSettings, ReadingSettings and ColumnSettings by name, such as vocabulary="graft",
+            minutes=30, licence="apache-2.0".
+
+    Raises:
+        InputError: the text cannot be read, or is too short; the message says how much is needed.
+        BertsmithError: the model, a setting, the task or the run folder is invalid; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
+    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
+    _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
+    out = Path(out)
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
+    field_task = spec = data = None
+    if task is not None:
+        field_task = FieldTask(
+            name=task,
+            train=None if train is None else Path(train),
+            dev=None if dev is None else Path(dev),
+            columns=ColumnSettings(**parts[ColumnSettings]),
+            seeds=seeds,
+        )
+        spec, data = field_task.read(folder)
+    prepared = prepare(folder, paths, chosen, reading, general=general_paths)
+    for note in prepared.text.notes:
+        warn(note)
+    for line in prepared.forecast.lines():
+        tell(line)
+    record = {
+        "task": "adaptation",
+        "model": str(model),
+        "texts": [str(path) for path in paths],
+        "general": [str(path) for path in general_paths],
+        "adaptation": to_dict(chosen),
+        "reading": to_dict(reading),
+        "field_task": None if spec is None else {**spec.record(), "seeds": seeds, "from_scratch": from_scratch},
+    }
+    digests = {
+        "initial model": digest_of_tensors(folder.tensors),
+        **prepared.text.digests,
+        **({} if data is None else {f"task {name}": digest for name, digest in data.digests.items()}),
+    }
+    with locked_folder(out, create=not resume):
+        run = RunFolder.prepare(out, record, digests, resume=resume, may_change=_PLACES)
+        passages = _passages(prepared, chosen)
+        before = _losses_before(prepared, passages, out)
+        made = continued(prepared, out, str(model), run, resume=resume)
+        place = final_model(prepared, out, str(model), made)
+        after = _losses(load_any(place), passages, chosen)
+        if field_task is not None and spec is not None and data is not None:
+            arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
+            if from_scratch:
+                new = prepared_from_scratch(prepared)
+                continued(new, out / SCRATCH_FOLDER, str(model), None, resume=resume)
+                arms[FROM_SCRATCH] = out / SCRATCH_FOLDER / "run" / "model"
+            for arm, start in arms.items():
+                score_arm(arm, start, spec, data, out, seeds=field_task.seeds, device=chosen.device)
+        report = {
+            "trained": made.line(prepared),
+            "added": list(prepared.added[:50]),
+            "fragmentation": _fragmentation(prepared),
+            "losses": {
+                name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
+                for name in passages
+            },
+            "task": None if field_task is None else task_report(out),
+            "forecast": prepared.forecast.to_dict(),
+            "advice": prepared.forecast.advice(),
+            "texts": made.texts,
+            "settings": run.record["settings"],
+            "machine": run.record["machine"],
+            "versions": run.record["versions"],
+        }
+        return AdaptationResult(report=report, model=place, page=write_report(out, report))
+
+
+def _paths(given: Sequence[str | Path]) -> list[Path]:
+    """The files and folders.
+
+    Raises:
+        ConfigError: stdin is among them, which cannot be read twice.
+    """
+    require(
+        "-" not in map(str, given),
+        expected="files or folders, which are read several times",
+        found="- for stdin",
+        fix="save the text in a file",
+    )
+    return [Path(one) for one in given]
+
+
+def _require_task(
+    task: str | None,
+    train: str | Path | None,
+    dev: str | Path | None,
+    seeds: int | None,
+    from_scratch: bool,
+    columns: Mapping[str, Any],
+) -> None:
+    """Refuses options of a task without a task.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    given = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if task is None and named:
+        raise ConfigError(
+            expected=f"a task with {named[0]}", found="none", fix="name it with --task, or leave the option out"
+        )
+
+
+def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, list[Passage]]:
+    """The passages on which losses are measured, by the name of the text; without those that no passage is made of."""
+    tokenizers = [prepared.folder.require_tokenizer(), prepared.tokenizer]
+    room = prepared.max_length - tokenizers[0].template.num_special(1)
+    texts = {FIELD: prepared.text.held_out, GENERAL: prepared.general}
+    found = {
+        name: passages_of(documents, tokenizers, room=room, seed=settings.seed) for name, documents in texts.items()
+    }
+    return {name: passages for name, passages in found.items() if passages}
+
+
+def _losses(
+    folder: ModelFolder, passages: Mapping[str, Sequence[Passage]], settings: AdaptationSettings
+) -> dict[str, WordLoss]:
+    loaded, runtime = load_pretrained(folder), choose(settings.device, "fp32")
+    tokenizer = folder.require_tokenizer()
+    return {name: word_loss(loaded.model, tokenizer, some, runtime) for name, some in passages.items()}
+
+
+def _losses_before(prepared: Prepared, passages: Mapping[str, Sequence[Passage]], out: Path) -> dict[str, WordLoss]:
+    """The losses of the model as it was; measured once in a run."""
+    path = out / BEFORE_FILE
+    if not path.is_file():
+        found = _losses(prepared.folder, passages, prepared.settings)
+        write_json(path, {name: dataclasses.asdict(loss) for name, loss in found.items()})
+    return {
+        name: WordLoss(nats=tuple(one["nats"]), words=tuple(one["words"]), characters=one["characters"])
+        for name, one in read_json(path).items()
+    }
+
+
+def _fragmentation(prepared: Prepared) -> dict[str, Any]:
+    """How both vocabularies split the held-out text and the general text."""
+    rules = prepared.tokenizer.rules
+    sentences = [sentence for document in prepared.general for sentence in document]
+    texts = {FIELD: prepared.text.held_out_words, GENERAL: count_words(sentences, rules)}
+    both = {"before": prepared.folder.require_tokenizer(), "after": prepared.tokenizer}
+    return {
+        name: {when: fragmentation(figures_of(tokenizer, counts, name)) for when, tokenizer in both.items()}
+        for name, counts in texts.items()
+        if len(counts)
+    }

@@ -1,0 +1,107 @@
+"""The command that adapts a model to the text of a field."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import JsonOption, given, print_json, print_table, say
+
+
+def adapt_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `adapt`."""
+    from bertsmith.adaptation.settings import AdaptationSettings
+    from bertsmith.corpus.readers import ReadingSettings
+    from bertsmith.tasks.settings import ColumnSettings
+
+    return (AdaptationSettings, ReadingSettings, ColumnSettings)
+
+
+def adapt(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="a model with a masked-LM head: folder, checkpoint, hub id or starter"),
+    ],
+    texts: Annotated[
+        list[Path],
+        typer.Argument(metavar="TEXT", help="text of the field: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the adapted model")
+    ] = None,
+    general: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="other text, on which forgetting is measured; repeatable [the documentation on this machine]",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="a task of the field, as in `finetune`; scored before and after"),
+    ] = None,
+    train: Annotated[Path | None, typer.Option(metavar="FILE", help="with --task: the training file")] = None,
+    dev: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="with --task: the dev file [a tenth of the training examples]")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="with --task: fine-tunings of each model [as in `finetune`]")
+    ] = None,
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="with --task: as a third arm, a new model of the same shape with a vocabulary of the field, trained "
+            "for as long",
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="only say whether the text is enough and how long it takes")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
+    json: JsonOption = False,
+    **values: Any,
+) -> None:
+    """Adapt a model to the text of a field: continue its pre-training, with its vocabulary, a grafted or a new one.
+
+    It first says whether the text is enough, whether the vocabulary fits it, and how long a pass takes. The report has
+    the pieces per word, the masked-LM loss on held-out text of the field and on general text, and with --task the score
+    on it, each before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
+    checkpoint and exits with code 130; --resume continues from there.
+    """
+    from bertsmith.adaptation.run import adapt as run_adaptation
+    from bertsmith.adaptation.run import forecast_adaptation
+    from bertsmith.errors import ConfigError
+
+    if check:
+        forecast = forecast_adaptation(model, texts, **given(values))
+        if json:
+            print_json(forecast.to_dict())
+        else:
+            for line in forecast.lines():
+                say(line)
+        return
+    if out is None:
+        raise ConfigError(expected="--out RUN, or --check", found="neither", fix="name a folder for the run")
+    result = run_adaptation(
+        model,
+        texts,
+        out,
+        general=general or (),
+        task=task,
+        train=train,
+        dev=dev,
+        seeds=seeds,
+        from_scratch=from_scratch,
+        resume=resume,
+        **given(values),
+    )
+    if json:
+        print_json(result.report)
+        return
+    print_table(*result.table())
+    for line in result.lines():
+        say(line)
+    say(f"model: {result.model}")
+    say(f"report: {result.page}")

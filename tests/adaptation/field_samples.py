@@ -1,0 +1,42 @@
+"""A tiny base model, text of a field with words that its vocabulary splits, and labelled examples."""
+
+from pathlib import Path
+
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.randomness import generator
+from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
+
+SPLIT = [f"{word}s" for word in ("film", "plot", "film" * 2)]  # the last one is unknown
+FIELD = ["films", "plots"]
+
+
+def words(count: int, seed: int = 0, known: list[str] = PLAIN) -> str:
+    return " ".join(generator(seed, "words").choice(known, count).tolist())
+
+
+def write_base(place: Path) -> Path:
+    """A base model with all heads."""
+    save_pretrained(place, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", steps=7, tokens=70))
+    return place
+
+
+def write_field(place: Path, documents: int = 60, seed: int = 0) -> Path:
+    """Text of the field: documents of four sentences, 2,640 words if there are 60."""
+    known = [*PLAIN, *FIELD]
+    parts = ["\n".join(f"{words(10, seed + 100 * n + k, known)} ." for k in range(4)) for n in range(documents)]
+    place.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return place
+
+
+def write_general(place: Path) -> Path:
+    """Text of other words."""
+    place.write_text("\n\n".join(f"{words(30, n, [*PLAIN, *PEOPLE])} ." for n in range(8)), encoding="utf-8")
+    return place
+
+
+def write_labelled(place: Path) -> Path:
+    """Twelve labelled texts."""
+    lines = [f"{words(8, n)} {'good' if n % 2 else 'bad'},{'yes' if n % 2 else 'no'}" for n in range(12)]
+    place.write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return place

@@ -1,0 +1,225 @@
+"""Adaptations from text to report: what they leave, how they resume, what they refuse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptation.field_samples import FIELD, words, write_base, write_field, write_general, write_labelled
+from bertsmith import adapt, load
+from bertsmith.adaptation import continued, field_text, run
+from bertsmith.adaptation.forecast import LEAST_WORDS
+from bertsmith.adaptation.run import forecast_adaptation
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from tasks.architecture_samples import write_base_model
+from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
+
+ONCE: dict[str, Any] = {"steps": 3, "max_length": 32, "held_out": 0.1, "score_words": 200, "device": "cpu"}
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write_base(tmp_path / "base")
+
+
+@pytest.fixture
+def field(tmp_path: Path) -> Path:
+    return write_field(tmp_path / "field.txt")
+
+
+@pytest.fixture
+def general(tmp_path: Path) -> Path:
+    return write_general(tmp_path / "general.txt")
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("vocabulary", ["keep", "graft", "new"])
+def test_a_model_is_adapted_and_the_change_is_reported(
+    vocabulary: str, base: Path, field: Path, general: Path, tmp_path: Path
+) -> None:
+    options = {**ONCE, "vocabulary": vocabulary, "licence": "apache-2.0"}
+    if vocabulary == "new":
+        options["pieces"] = 60
+    result = adapt(base, [field], tmp_path / "run", general=[general], **options)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report == json.loads(json.dumps(result.report))
+    pieces = report["fragmentation"]["field"]
+    assert pieces["before"]["pieces_per_word"] > 1.1
+    if vocabulary == "keep":
+        assert pieces["after"] == pieces["before"]
+    else:
+        assert pieces["after"]["pieces_per_word"] < pieces["before"]["pieces_per_word"]
+    for text in ("field", "general"):
+        before, after = report["losses"][text]["before"], report["losses"][text]["after"]
+        assert before["words"] == after["words"]
+        assert before["per_word"] != after["per_word"]
+        low, high = after["change"][1:]
+        assert low <= after["change"][0] <= high
+    folder = load_any(tmp_path / "run")
+    assert folder.metadata.licence == "apache-2.0"
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert card.startswith('---\nlicense: "apache-2.0"\n')
+    assert str(field) in card
+    assert str(base) in card
+    assert "The licence" not in card
+    assert folder.metadata.sources[0].startswith(f"`{field}`, 2,640 words, `sha256:")
+    assert load(tmp_path / "run", device="cpu").fill(["the [MASK] was ."])[0]
+    assert "mlm" in folder.parts
+    page = result.page.read_text()
+    assert "pieces per word" in page
+    assert result.table()[1][0][0] == "pieces per word"
+
+
+def test_the_grafted_words_are_those_of_the_field(base: Path, field: Path, general: Path, tmp_path: Path) -> None:
+    result = adapt(base, [field], tmp_path / "run", general=[general], vocabulary="graft", add=50, **ONCE)
+    assert sorted(result.report["added"]) == sorted(FIELD)
+    assert any("only 2 words" in line for line in result.report["advice"])
+    model = load_any(tmp_path / "run")
+    assert model.require_tokenizer().vocabulary.pieces[-2:] == tuple(result.report["added"])
+    assert model.metadata.continued_from == {"task": "pretraining", "tokens": 70}
+    # The words that were not split keep their vectors' length apart from the training: the start has them unchanged.
+    start = load_any(tmp_path / "run" / "start").tensors["bert.embeddings.word.weight"]
+    assert np.array_equal(start[: len(TOKENIZER.vocabulary)], load_any(base).tensors["bert.embeddings.word.weight"])
+
+
+def test_with_a_task_the_models_are_compared_on_its_dev_examples(
+    base: Path, field: Path, general: Path, tmp_path: Path
+) -> None:
+    labelled = write_labelled(tmp_path / "train.csv")
+    result = adapt(
+        base, [field], tmp_path / "run", general=[general], task="classification", train=labelled, dev=labelled,
+        seeds=1, from_scratch=True, **ONCE,
+    )  # fmt: skip
+    task = result.report["task"]
+    assert list(task["arms"]) == ["as-it-is", "adapted", "from-scratch"]
+    assert all(0 <= arm["mean"] <= 1 for arm in task["arms"].values())
+    assert len(task["comparisons"]) == 2
+    assert any("new model from scratch" in row[0] for row in result.table()[1])
+    scratch = load_any(tmp_path / "run" / "from-scratch" / "run")
+    assert scratch.require_tokenizer().vocabulary != TOKENIZER.vocabulary
+    assert scratch.config.num_hidden_layers == load_any(base).config.num_hidden_layers
+
+
+@pytest.mark.parametrize("vocabulary", ["graft", "new"])
+def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
+    vocabulary: str, base: Path, field: Path, general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(name: str, **options: Any) -> None:
+        adapt(base, [field], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    start("straight")
+    places = ((continued, "build_corpus"), (continued, "pretrain"), (run, "final_model"), (run, "write_report"))
+    for place, name in places:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                start(name)
+        with pytest.raises(RunError, match="resume it with --resume"):
+            start(name)
+        start(name, resume=True)
+        assert weights(tmp_path / name / "model") == weights(tmp_path / "straight" / "model"), name
+        reports = [json.loads((tmp_path / one / "report.json").read_text()) for one in (name, "straight")]
+        assert reports[0]["losses"] == reports[1]["losses"]
+    before = weights(tmp_path / "straight" / "model")
+    start("straight", resume=True)
+    assert weights(tmp_path / "straight" / "model") == before
+    with pytest.raises(RunError, match="settings that the run"):
+        adapt(base, [field], tmp_path / "straight", general=[general], vocabulary="keep", resume=True, **ONCE)
+    field.write_text(field.read_text() + "it was .\n", encoding="utf-8")
+    with pytest.raises(RunError, match="digest of"):
+        start("straight", resume=True)
+
+
+@pytest.mark.parametrize("documents", [60, 3, 1])
+def test_losses_are_measured_on_the_documents_that_are_not_trained_on(documents: int, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    known = "the a film was it".split()
+    path.write_text("\n\n".join(f"{words(9, n, known)} .\n{words(9, n + 99, known)} ." for n in range(documents)))
+    found = field_text.read_field([path], TOKENIZER.rules, ReadingSettings(), held_out=0.1, most_words=10**6)
+    build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0.1)
+    corpus = Corpus.open(tmp_path / "corpus")
+    held_out = corpus.held_out()
+    assert held_out is not None
+    texts = [TOKENIZER.decode(held_out.document_tokens(number)) for number in range(held_out.num_documents)]
+    assert [" ".join(sentences) for sentences in found.held_out] == texts
+    assert found.documents == documents
+    if documents == 60:
+        assert found.training.total == corpus.num_tokens
+
+
+def test_general_text_is_the_documentation_on_this_machine_unless_it_is_given(general: Path) -> None:
+    found = field_text.general_text((), ReadingSettings(), most_words=50)
+    assert 50 <= sum(len(sentence.split()) for one in found for sentence in one) < 200
+    assert "anna" not in str(found)
+    given = str(field_text.general_text([general], ReadingSettings(), most_words=99))
+    assert any(name in given for name in PEOPLE)
+
+
+def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, field: Path) -> None:
+    before = weights(base)
+    found = forecast_adaptation(base, [field], minutes=2.0, max_length=32, device="cpu")
+    assert found.words == 60 * 44
+    assert found.passes == pytest.approx(120 / found.pass_seconds)
+    assert found.tokens_per_second > 0
+    assert weights(base) == before
+    assert any("minutes would read the text" in line for line in found.advice()) == (found.passes > 100)
+    assert "2 minutes read it" in found.lines()[2]
+    assert found.to_dict()["passes"] == round(found.passes, 2)
+
+
+def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "russian.txt").write_text("\n".join("это был очень хороший фильм .\n" for _ in range(500)))
+    advice = forecast_adaptation(base, [tmp_path / "russian.txt"], device="cpu").advice()
+    assert "unknown to the vocabulary of the model" in advice[0]
+    (tmp_path / "other.txt").write_text("\n".join("ass inss ofss the .\n" for _ in range(500)))
+    advice = forecast_adaptation(base, [tmp_path / "other.txt"], device="cpu").advice()
+    assert "probably in another language" in advice[0]
+
+
+def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
+    base: Path, field: Path, general: Path, tmp_path: Path
+) -> None:
+    def refused(match: str, kind: type[BertsmithError], **options: Any) -> None:
+        model, texts = options.pop("model", base), options.pop("texts", [field])
+        with pytest.raises(kind, match=match):
+            adapt(model, texts, tmp_path / "run", general=[general], **{**ONCE, **options})
+        assert not (tmp_path / "run").exists()
+
+    (tmp_path / "short.txt").write_text("the film was it .\n", encoding="utf-8")
+    refused(f"at least {LEAST_WORDS:,} words; found 5 words", InputError, texts=[tmp_path / "short.txt"])
+    refused("at least 10,000 words", InputError, vocabulary="new", pieces=500)
+    refused("files or folders", ConfigError, texts=["-"])
+    refused("did you mean 'graft'", ConfigError, vocabulary="graf")
+    refused("one of minutes and steps", ConfigError, minutes=1.0)
+    refused("--vocabulary new with --pieces", ConfigError, pieces=50)
+    refused("a task with --train", ConfigError, train=field)
+    refused("a task with --from-scratch", ConfigError, from_scratch=True)
+    refused("held-out fraction above 0", ConfigError, held_out=0.0)
+    refused("minutes with --minutes, or give --steps", ConfigError, steps=None, minutes=1e-4)
+    refused("No such file", InputError, texts=[tmp_path / "nothing.txt"])
+    refused(
+        "a language model|predicts masked pieces", ConfigError, model=write_base_model(tmp_path / "gpt", "openai-gpt")
+    )
+    refused("a tokenizer of WordPieces", ConfigError, model=write_base_model(tmp_path / "roberta", "roberta"))
+    (tmp_path / "plain.txt").write_text("\n".join(f"{words(20, n)} ." for n in range(120)))
+    refused("words of the field to add", ConfigError, texts=[tmp_path / "plain.txt"], vocabulary="graft")
+
+
+def test_a_model_without_a_masked_lm_head_is_refused(field: Path, tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "encoder", untrained(CONFIG, 3), TOKENIZER, ModelMetadata(), trained=("pooler",))
+    with pytest.raises(CheckpointError, match=r"a masked-LM head in .*found pooler; use the model as it was"):
+        adapt(tmp_path / "encoder", [field], tmp_path / "run", **ONCE)

@@ -1,0 +1,75 @@
+"""Grafting words: which ones, where they start from, and that nothing else changes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from adaptation.field_samples import write_base
+from bertsmith.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
+from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.load import load_any
+from bertsmith.model.batch import Batch
+from bertsmith.vocabularies.word_counts import WordCounts
+from tasks.architecture_samples import write_base_model
+from tasks.task_samples import TOKENIZER
+
+
+def test_the_words_that_save_the_most_pieces_are_added_first() -> None:
+    counts = WordCounts.of({"the": 900, "films": 30, "plots": 50, "filmss": 20, "ones": FEWEST_USES - 1})
+    # "filmss" saves two pieces a use; "the" is a piece, "ones" is rare.
+    assert words_to_add(counts, TOKENIZER, 3) == ["plots", "filmss", "films"]
+    assert words_to_add(counts, TOKENIZER, 1) == ["plots"]
+
+
+def test_unknown_words_are_added_too() -> None:
+    counts = WordCounts.of({"xyz": 10, "films": 8, "123": 50})
+    assert words_to_add(counts, TOKENIZER, 9) == ["xyz", "films"], "but no numbers"
+
+
+def test_a_new_piece_starts_from_the_mean_of_its_old_pieces_and_the_rest_stays(tmp_path: Path) -> None:
+    folder = load_any(write_base(tmp_path / "base"))
+    result = grafted(folder, ["films", "xyz"])
+    index, old = TOKENIZER.vocabulary.index, len(TOKENIZER.vocabulary)
+    for name, rows in folder.tensors.items():
+        new = result.tensors[name]
+        assert torch.equal(new[: len(rows)], rows), name
+        if len(rows) != len(new):
+            assert torch.allclose(new[old], (rows[index["film"]] + rows[index["##s"]]) / 2)
+            assert torch.equal(new[old + 1], rows[TOKENIZER.vocabulary.unk_id])
+    changed = {name for name, rows in folder.tensors.items() if len(rows) != len(result.tensors[name])}
+    assert changed == {"bert.embeddings.word.weight", "mlm.bias"}
+    assert result.tokenizer is not None
+    assert result.tokenizer.tokenize("the films xyz") == ["the", "films", "xyz"]
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+def test_a_grafted_model_is_saved_and_predicts_old_pieces_as_before(architecture: str, tmp_path: Path) -> None:
+    folder = load_any(write_base_model(tmp_path / "base", architecture))
+    before = folder.require_tokenizer()
+    result = grafted(folder, ["qqqq", "zzzz"])
+    write_model_folder(
+        tmp_path / "new",
+        config=result.config,
+        tensors=result.tensors,
+        tokenizer=result.tokenizer,
+        metadata=folder.metadata,
+    )
+    again = load_any(tmp_path / "new")
+    assert again.require_tokenizer().vocabulary == result.require_tokenizer().vocabulary
+    ids = before.encode("the film was [MASK] .", special_tokens=True)
+    assert np.array_equal(ids, again.require_tokenizer().encode("the film was [MASK] .", special_tokens=True))
+    batch = Batch.from_flat(ids, 0 * ids, [len(ids)])
+    logits = [
+        load_pretrained(one).model.eval()(batch, masked=torch.arange(len(ids))).mlm_logits for one in (folder, again)
+    ]
+    assert torch.allclose(logits[0], logits[1][:, : logits[0].shape[1]], atol=1e-6)
+    assert logits[1].shape[1] == logits[0].shape[1] + 2
+
+
+def test_no_id_changes() -> None:
+    tokenizer = grafted_tokenizer(TOKENIZER, ["films"])
+    assert tokenizer.vocabulary.pieces[: len(TOKENIZER.vocabulary)] == TOKENIZER.vocabulary.pieces
+    assert tokenizer.vocabulary.special == TOKENIZER.vocabulary.special
