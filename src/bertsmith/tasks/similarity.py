@@ -69,25 +69,27 @@ class SimilarityPrediction(Prediction):
     """The vectors of the texts of an example.
 
     Attributes:
+        value: the cosine of the first two texts; 1 for a single text.
+        others: the cosines of the first text with those that do not belong to it; empty for pairs.
         vectors: float32 [texts, D].
     """
 
-    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False)
+    value: float
+    others: tuple[float, ...] = ()
+    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
 
-    @property
-    def value(self) -> float:
-        """The cosine of the first two texts; 1 for a single text."""
-        return 1.0 if len(self.vectors) < 2 else float(cosines(self.vectors[:1], self.vectors[1:2])[0])
-
-    @property
-    def others(self) -> list[float]:
-        """The cosines of the first text with those that do not belong to it; empty for pairs."""
-        left = self.vectors[2:]
-        return cosines(np.repeat(self.vectors[:1], len(left), axis=0), left).tolist() if len(left) else []
+    @staticmethod
+    def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
+        """The prediction for an example whose texts have these vectors [texts, D]."""
+        found = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist()
+        return SimilarityPrediction(
+            value=found[0] if found else 1.0, others=tuple(found[1:]), vectors=vectors, cut_tokens=cut_tokens
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"value": self.value, **({"others": self.others} if self.others else {}), "cut_tokens": self.cut_tokens}
+        others = {"others": list(self.others)} if self.others else {}
+        return {"value": self.value, **others, "cut_tokens": self.cut_tokens}
 
     def line(self) -> str:
         """The cosine with four decimal places."""
@@ -111,14 +113,30 @@ class SimilarityTask(Task):
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that there are texts, and in training those that the objective compares; see `Task.check`."""
+        metrics = metrics_of_examples(examples) if examples else ()
         for example in examples:
-            for text in texts_of_group(example):
+            texts = texts_of_group(example)
+            if gold and not training and (metrics == () or len(texts) < 2):
+                raise InputError(
+                    expected=f"two texts in {_place(example)}", found=str(len(texts)), fix="correct the row"
+                )
+            if gold and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
+                raise InputError(
+                    expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
+                    found="another one, or none",
+                    fix="correct the row",
+                )
+            for text in texts:
                 if gold and not text.strip():
                     raise InputError(
                         expected=f"a text in {_place(example)}", found="an empty one", fix="fill it or remove the row"
                     )
         if training:
             self._check_objective(examples)
+
+    def _lacks_gold(self, example: Example) -> bool:
+        """Whether a pair of a task of scores has none."""
+        return isinstance(example, TextExample) and example.label is None and self.spec.metrics[:1] in (SCORES[:1], LABELLED[:1])
 
     def _check_objective(self, examples: Sequence[Example]) -> None:
         objective, first = self.spec.objective, examples[0]
@@ -204,7 +222,7 @@ class SimilarityTask(Task):
             return []
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist()
         parts = np.split(logits, features.first_rows[1:])
-        return [SimilarityPrediction(vectors=part, cut_tokens=lost) for part, lost in zip(parts, cut, strict=True)]
+        return [SimilarityPrediction.of(part, lost) for part, lost in zip(parts, cut, strict=True)]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also those of the first numbers of the vectors."""
@@ -339,7 +357,7 @@ def similarity_scores(examples: Sequence[Example], vectors: Sequence[npt.NDArray
     if not metrics:
         return {}
     if metrics == TRIPLETS:
-        right = [one.value > max(one.others) for one in (SimilarityPrediction(vectors=part) for part in vectors)]
+        right = [one.value > max(one.others) for one in map(SimilarityPrediction.of, vectors)]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
         ranks = _partner_ranks(vectors)
