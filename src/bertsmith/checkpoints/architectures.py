@@ -11,7 +11,7 @@ from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
-from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta
+from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta, static
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -39,6 +39,11 @@ class Architecture:
     read_tokenizer: TokenizerReader
 
 
+def _read_any_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of the model that static vectors were made from."""
+    return (read_wordpiece if (folder / "vocab.txt").is_file() else read_pipeline)(folder, metadata)
+
+
 ARCHITECTURES: Mapping[str, Architecture] = {
     "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_wordpiece),
     "distilbert": Architecture(
@@ -47,6 +52,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
+    "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, _read_any_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 

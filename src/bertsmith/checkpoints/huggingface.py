@@ -160,6 +160,7 @@ def write_model_folder(
                 width=config.hidden_size,
                 pooling=metadata.reads,
                 max_length=min(int(settings.get("max_length", config.max_tokens)), config.max_tokens),
+                is_static=config.is_static,
                 prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
             )
         write_metadata(partial, tokenizer, metadata)

@@ -74,6 +74,8 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         place = _inside(folder, str(module.get("path", "")))
         if kind == "Transformer":
             encoder = place
+        elif kind == "StaticEmbedding":
+            encoder, pooling = place, "mean"
         elif not pooled:
             continue
         elif kind == "Pooling":
@@ -200,7 +202,7 @@ def _prompts(path: Path) -> tuple[str, dict[str, str]]:
 
 
 def write_recipe(
-    folder: Path, *, width: int, pooling: str, max_length: int, prompts: Mapping[str, str], normalize: bool = False
+    folder: Path, *, width: int, pooling: str, max_length: int, prompts: Mapping[str, str], is_static: bool = False
 ) -> None:
     """Writes the files that make a model folder one of sentence-transformers.
 
@@ -210,19 +212,25 @@ def write_recipe(
         pooling: mean, cls or max.
         max_length: maximum tokens per row, including [CLS] and [SEP].
         prompts: by their names; empty ones are left out.
-        normalize: whether the vectors are scaled to length 1.
+        is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
+            count special pieces.
     """
     assert pooling in _FOLDER_POOLINGS, pooling
-    kinds = [("", "Transformer"), (_POOLING_FOLDER, "Pooling"), *([("2_Normalize", "Normalize")] if normalize else [])]
+    kinds = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
+    if is_static:
+        kinds = [("", "StaticEmbedding"), ("1_Normalize", "Normalize")]
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for number, (path, kind) in enumerate(kinds)
     ]
     write_json(folder / MODULES, modules)
-    write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+    if not is_static:
+        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
     given = {name: text for name, text in prompts.items() if text}
     about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write_json(folder / _PROMPTS, about)
+    if is_static:
+        return
     (folder / _POOLING_FOLDER).mkdir(exist_ok=True)
     modes = {name: mode == pooling for name, mode in _OLD_NAMES.items()}
     write_json(
