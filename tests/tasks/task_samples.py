@@ -1,5 +1,6 @@
 """One small sample of each kind of task: a spec and examples that two layers of width 32 can learn."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
@@ -11,6 +12,7 @@ from bertsmith.datasets.examples import (
     QuestionExample,
     TaggedExample,
     TextExample,
+    TripletExample,
 )
 from bertsmith.model.config import BertConfig
 from bertsmith.randomness import generator
@@ -92,6 +94,36 @@ SPECS = {
     "number": TaskSpec(
         kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
     ),
+    "scored vectors": TaskSpec(
+        kind="similarity",
+        name="similarity",
+        pair=True,
+        metric="spearman",
+        metrics=("spearman", "pearson"),
+        reads="mean",
+        objective="cosine",
+        settings=SETTINGS,
+    ),
+    "vectors of partners": TaskSpec(
+        kind="similarity",
+        name="pairs",
+        pair=True,
+        metric="mrr@10",
+        metrics=("recall@1", "mrr@10"),
+        reads="mean",
+        objective="ranking",
+        settings=dataclasses.replace(SETTINGS, query_prompt="who ? "),
+    ),
+    "vectors of triplets": TaskSpec(
+        kind="similarity",
+        name="triplets",
+        pair=True,
+        metric="triplet_accuracy",
+        metrics=("triplet_accuracy",),
+        reads="mean",
+        objective="ranking",
+        settings=SETTINGS,
+    ),
     "choice": TaskSpec(kind="choice", name="choice", settings=SETTINGS),
     "tags": TaskSpec(
         kind="tagging",
@@ -140,6 +172,21 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
             found.append(TextExample(id=name, first=first, second=second, label="yes" if even else "no", place=place))
+        elif kind == "scored vectors":
+            shared = int(draw.integers(3))
+            kept, left = (GOOD, BAD) if even else (BAD, GOOD)
+            first = [some(kept), some(kept), some(PLAIN)]
+            second = [some(kept if shared > 0 else left), some(kept if shared > 1 else left), some(PLAIN)]
+            pair = {"first": " ".join(first), "second": " ".join(second)}
+            found.append(TextExample(id=name, **pair, label=float(shared), place=place))
+        elif kind in ("vectors of partners", "vectors of triplets"):
+            person, location = PEOPLE[number % 3], PLACES[number // 3 % 3]
+            texts = (f"{person} {location} {some(PLAIN)}", f"{some(PLAIN)} {location} {person} {some(PLAIN)}")
+            if kind == "vectors of partners":
+                found.append(TextExample(id=name, first=texts[0], second=texts[1], place=place))
+            else:
+                other = f"{PEOPLE[(number + 1) % 3]} {location} {some(BAD)}"
+                found.append(TripletExample(id=name, texts=(*texts, other), place=place))
         elif kind == "several labels":
             labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
             parts = [some(PLAIN, 3)]

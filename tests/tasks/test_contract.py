@@ -18,6 +18,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
@@ -27,6 +28,7 @@ from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.workload import StepPlan
 from tasks.architecture_samples import EVERY_ARCHITECTURE, config_of, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
 
@@ -119,8 +121,11 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
     found = []
     for micro_tokens in (10_000, 24):
         model = EncoderForTask(encoder_of(architecture), task.head, seed=3).double()
-        work = Finetuning(model, task, features, None, tokenizer, SETTINGS, choose("cpu", "fp64"), seed=5)
-        for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
+        kind_of_work = VectorTraining if task.head.is_vector else Finetuning
+        work = kind_of_work(model, task, features, None, tokenizer, SETTINGS, choose("cpu", "fp64"), seed=5)
+        batches = list(micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4))
+        work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=1))
+        for batch in batches:
             work.loss(model, batch)[0].backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert found[0].keys() == found[1].keys()
@@ -200,6 +205,7 @@ def test_no_examples_give_no_predictions(kind: str, architecture: str) -> None:
 def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(kind: str) -> None:
     task = task_for(SPECS[kind])
     bare = {"single": {"label": None}, "tags": {"tags": None}, "answer": {"answers": ()}}
+    bare |= {"vectors of partners": {"second": None}, "vectors of triplets": {"texts": ("the film",)}}
     field = bare.get(kind, {"answers": ()} if "answer" in kind else {"label": None})
     example = dataclasses.replace(examples_of(kind, 3)[1], **field)
     with pytest.raises(BertsmithError, match="line 2 of"):
@@ -211,7 +217,7 @@ def test_every_parameter_moves_and_with_a_frozen_body_only_the_head_does(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
     data, first = data_of(kind, 16), load_any(bases[architecture]).tensors
-    for freeze in ("nothing", "body"):
+    for freeze in ("nothing", "body") if SPECS[kind].kind != "similarity" else ("nothing",):
         settings = dataclasses.replace(SETTINGS, epochs=1, freeze=freeze)
         FinetuningJob.prepare(bases[architecture], SPECS[kind], data, settings, RECIPE).train_once(tmp_path / freeze, 1)
         after = load_any(tmp_path / freeze / "model").tensors

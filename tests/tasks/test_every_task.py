@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.datasets.glue import GLUE
+from bertsmith.datasets.text_groups import FORMS
 from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -106,6 +107,16 @@ def write_file(name: str, folder: Path) -> Path:
         suffix, text = "json", squad_file(name)
     elif name in named_tasks.CHOICES:
         suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
+    elif name in FORMS:
+        cells = {
+            "similarity": ("sentence1 sentence2 score", lambda row: (TEXTS[row % 4], TEXTS[(row + 1) % 4], f"{row % 5}.0")),
+            "pairs": ("anchor positive", lambda row: (TEXTS[row % 4], TEXTS[(row + 1) % 4])),
+            "triplets": ("anchor positive negative", lambda row: tuple(TEXTS[(row + n) % 4] for n in range(3))),
+            "texts": ("text", lambda row: (TEXTS[row % 4],)),
+        }
+        header, cells_of = cells[name]
+        rows = ["\t".join(header.split()), *("\t".join(cells_of(row)) for row in range(COUNT))]
+        suffix, text = "tsv", "\n".join(rows) + "\n"
     elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"

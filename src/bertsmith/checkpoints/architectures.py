@@ -30,6 +30,7 @@ from bertsmith.encoders import (
     modernbert,
     mpnet,
     roberta,
+    static,
     xlm_roberta,
 )
 from bertsmith.errors import ConfigError, nearest
@@ -80,6 +81,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_mpnet_tokenizer),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
+    "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }
 

@@ -173,7 +173,7 @@ def load_for_task(
             fix="pass the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
             "without it)",
         )
-    elif keep_head:
+    elif keep_head and not head.is_vector:
         rows = len(taken.get(f"{head.part}.bias", ()))
         lacks_blocks = any(
             part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)

@@ -16,7 +16,7 @@ from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.fused_layers import join_fused, split_fused
 from bertsmith.checkpoints.hub import shown
-from bertsmith.checkpoints.metadata import WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
+from bertsmith.checkpoints.metadata import SIMILARITY, WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -24,6 +24,7 @@ from bertsmith.checkpoints.model_folder import (
     require_numbers,
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
+from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
 from bertsmith.checkpoints.tokenizer_files import with_rules, with_segments, write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
@@ -152,6 +153,16 @@ def write_model_folder(
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config)
         write_card(partial, config, ours, tokenizer, metadata, "transformers")
+        if metadata.task == SIMILARITY:
+            settings = (metadata.spec or {}).get("settings") or {}
+            write_recipe(
+                partial,
+                width=config.hidden_size,
+                pooling=metadata.reads,
+                max_length=min(int(settings.get("max_length", config.max_tokens)), config.max_tokens),
+                is_static=config.is_static,
+                prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
+            )
         write_metadata(partial, tokenizer, metadata)
 
 

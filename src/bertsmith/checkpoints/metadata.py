@@ -24,6 +24,7 @@ METADATA_FORMAT = 1
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
+SIMILARITY = "similarity"  # the kind of task whose models give vectors, and have the files of sentence-transformers
 # Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
@@ -271,7 +272,7 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
     if tokenizer is not None:
         values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}
     # People may add to the model card.
-    files = [file for file in sorted(folder.iterdir()) if file.name not in (METADATA, CARD)]
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name not in (METADATA, CARD)]
     values["digests"] = {file.name: digest_file(file) for file in files}
     write_json(folder / METADATA, values)
 

@@ -180,6 +180,7 @@ COMMANDS = (
         misplaced="quote each sentence",
     ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
+    Command(vectors.static, "vectors static", "bertsmith vectors static --model my-run/model --out my-static-model"),
     Command(
         word_vectors.train,
         "vectors train",

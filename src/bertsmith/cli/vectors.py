@@ -206,6 +206,48 @@ def vectors(
         found.draw(picture)
 
 
+def static(
+    model: ModelOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the model folder to write")],
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="width of the vectors [256, or that of the model]")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="weight pieces by their frequency in this text [by Zipf's law]"),
+    ] = None,
+    column: ColumnOption = None,
+    layers: LayersOption = "last",
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite DIR, if it is a model")] = False,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Make a model of static vectors from an encoder: one vector per piece, a hundred times as fast.
+
+    Each piece of the vocabulary is read once. The vectors are reduced to their main directions, and those of frequent
+    pieces are made shorter. `embed`, `search`, `serve`, `evaluate` and `finetune` read DIR as any model, and
+    sentence-transformers loads it as a StaticEmbedding.
+    """
+    from bertsmith.sentence_encoders.static import make_static_vectors
+
+    made = make_static_vectors(
+        model,
+        out,
+        dimensions=dimensions,
+        text=text,
+        column=column,
+        layers=layers,
+        replace=replace,
+        device=device,
+        precision=precision,
+    )
+    if json:
+        print_json(made.to_dict())
+        return
+    say(f"{made.out}: {counted(made.pieces, 'piece')}, vectors of {counted(made.width, 'number')}")
+
+
 def _show(summary: "VectorSummary", json: bool) -> None:
     for line in summary.notes:
         note(line)

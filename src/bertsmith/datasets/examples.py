@@ -27,6 +27,23 @@ class TextExample:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TripletExample:
+    """A text, one that belongs to it, and one or more that do not.
+
+    Attributes:
+        id: its id in the file, or its row.
+        texts: at least three, in this order.
+        margin: by how much a teacher scores the second text above the third; None without a teacher.
+        place: file and row.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    margin: float | None = None
+    place: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceExample:
     """A context with several endings, one of which is correct.
 
@@ -107,7 +124,7 @@ class QuestionExample:
     place: str = ""
 
 
-Example = TextExample | ChoiceExample | TaggedExample | QuestionExample
+Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample
 
 
 def is_blank(example: Example) -> bool:

@@ -164,16 +164,16 @@ def read_texts(
     columns = list(first_row.values)
     texts = _text_columns(path, columns, text_column, pair_column)
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
-    if target and label_column is None and not any(_plain(name) in known_labels for name in columns):
+    if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
         _refuse_spans(first_row)
     label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
-    id_column = next((name for name in columns if _plain(name) in ID_COLUMNS and name not in (*texts, label)), None)
+    id_column = next((name for name in columns if plain_name(name) in ID_COLUMNS and name not in (*texts, label)), None)
     _tell_columns(path, [name for name in columns if name != id_column], texts, label)
     examples, skipped = [], []
     for number, row in enumerate(itertools.chain([first_row], rows)):
         cells = [_cell(row, name) for name in texts]
         cell = _cell(row, label) if label else ""
-        if _plain(label) == "gold_label" and cell.strip() == NO_GOLD:
+        if plain_name(label) == "gold_label" and cell.strip() == NO_GOLD:
             skipped.append((row.place, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
             continue
         if target and holds_spans(cell):
@@ -307,7 +307,8 @@ def _as_text(value: Any) -> str:
     return "" if value is None else clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """The name of a column as it is compared with known ones: lower case, with underscores."""
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
@@ -329,7 +330,7 @@ def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: st
             _require_column(path, columns, name)
     if text is not None:
         return (text,) if pair is None else (text, pair)
-    named = {_plain(name): name for name in columns if name != pair}
+    named = {plain_name(name): name for name in columns if name != pair}
     singles: list[tuple[str, ...]]
     if pair is not None:
         singles = [(named[name], pair) for name in TEXT_COLUMNS if name in named]
@@ -338,7 +339,7 @@ def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: st
     in_pairs = {name for found in pairs for name in found}
     singles = [(named[name],) for name in TEXT_COLUMNS if name in named and named[name] not in in_pairs]
     # A title next to a text is a part of it that few want; a title on its own is the text.
-    bodies = [found for found in singles if _plain(found[0]) not in ("title", "headline")]
+    bodies = [found for found in singles if plain_name(found[0]) not in ("title", "headline")]
     return _only(path, columns, [*pairs, *(bodies if pairs or bodies else singles)], "text", "text_column")
 
 
@@ -349,7 +350,7 @@ def _label_column(
     if label is not None:
         _require_column(path, columns, label)
         return label
-    named: Mapping[str, str] = {_plain(name): name for name in columns if name not in texts}
+    named: Mapping[str, str] = {plain_name(name): name for name in columns if name not in texts}
     found = [(named[name],) for name in known if name in named]
     return _only(path, columns, found, "label", "label_column")[0]
 

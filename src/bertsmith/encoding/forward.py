@@ -52,7 +52,7 @@ class TorchEngine(Engine):
     def width(self, head: str) -> int:
         """See `Engine`."""
         if head == TASK:
-            return cast("EncoderForTask", self._model).head.outputs
+            return cast("EncoderForTask", self._model).outputs
         return {MASKED_LM: self._model.config.vocab_size, NEXT_SENTENCE: 2}[head]
 
     @torch.inference_mode()

@@ -3,10 +3,20 @@
 import dataclasses
 
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.errors import nearest
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.progress import warn
 from bertsmith.settings import require
+from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, SOFTMAX, TRIPLET
 from bertsmith.tasks.task import TaskSpec
+
+# The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
+_LOSSES = {
+    "similarity": (COSENT, COSINE),
+    "pairs": (RANKING, SOFTMAX),
+    "triplets": (RANKING, TRIPLET, MARGIN),
+    "texts": (RANKING,),
+}
 
 
 def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: bool) -> None:
@@ -50,3 +60,73 @@ def fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
         return spec
     warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
+
+
+def with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:
+    """The spec of a task of vectors with the loss, the pooling and the widths of the settings; other specs unchanged.
+
+    Raises:
+        ConfigError: the settings do not fit such a task, or ask for it in another task.
+    """
+    given = settings.vector_loss is not None or settings.widths is not None
+    if spec.kind != "similarity":
+        require(
+            not given,
+            expected=f"the task {', '.join(_LOSSES)} for --vector-loss and --widths",
+            found=spec.title,
+            fix="leave them out",
+        )
+        return spec
+    losses = _LOSSES.get(spec.name, OBJECTIVES)
+    objective = settings.vector_loss or losses[0]
+    require(
+        objective in losses,
+        expected=f"vector_loss {' or '.join(losses)} for the task {spec.name}",
+        found=objective,
+        fix=nearest(objective, losses),
+    )
+    require(
+        objective != SOFTMAX or len(spec.labels) > 1,
+        expected="pairs with different labels for --vector-loss softmax",
+        found=f"the label {spec.labels[0]!r} alone" if spec.labels else "pairs without labels",
+        fix="use --vector-loss ranking, or name the column with --label-column",
+    )
+    reads = settings.reads or "mean"
+    require(
+        reads == "mean" or (reads == "cls" and not folder.config.is_causal),
+        expected="reads as mean or, of an encoder in both directions, cls, for vectors of texts",
+        found=reads,
+        fix="use --reads mean",
+    )
+    require(
+        settings.freeze != "body" and not settings.language_model_loss,
+        expected="a body that is trained for its vectors alone",
+        found="freeze body" if settings.freeze == "body" else "a language-model loss",
+        fix="leave it out",
+    )
+    return dataclasses.replace(
+        spec,
+        reads=reads,
+        objective=objective,
+        widths=_widths(settings.widths, folder.config.hidden_size),
+        labels=spec.labels if objective == SOFTMAX else (),
+    )
+
+
+def _widths(given: str | None, width: int) -> tuple[int, ...]:
+    """The widths in a list such as "192,96", largest first.
+
+    Raises:
+        ConfigError: one is no number, not smaller than that of the model, or does not divide it.
+    """
+    found = []
+    for part in given.split(",") if given is not None else ():
+        number = int(part) if part.strip().isdecimal() else 0
+        require(
+            0 < number < width and width % number == 0,
+            expected=f"widths that divide the model's {width} and are smaller, such as {width // 2},{width // 4}",
+            found=repr(part.strip()),
+            fix="correct --widths",
+        )
+        found.append(number)
+    return tuple(sorted(set(found), reverse=True))

@@ -172,6 +172,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         "bias_correction": True,
         "keep": "last" if small and given.get("patience") is None else "best",
     }
+    if situation.kind == "similarity":
+        return {**values, "keep": "best"}
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"
     if has_reader:

@@ -50,7 +50,7 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         lines: from `example_lines`, or read from `predictions.jsonl`.
         scheme: scheme of the tags; "" for plain tags.
     """
-    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS}.get(kind, {})
+    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS, "similarity": NUMBER_METRICS}.get(kind, {})
     if kind == "tagging":
         counted = scheme if metric != "accuracy" else ""
         if metric not in _OF_COUNTS or (metric != "accuracy" and not scheme):
@@ -63,7 +63,7 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         if metric == "subset_accuracy":
             return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
         return None
-    if kind in ("classification", "choice") and metric == "accuracy":
+    if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
     if metric in table:
         rows = np.array(_golds_and_answers(kind, lines))
@@ -106,7 +106,7 @@ def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: 
 
 def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
     """Gold and predicted number of each example; label numbers for classification."""
-    if kind == "regression":
+    if kind in ("regression", "similarity"):
         return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
     names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
     numbers = {name: number for number, name in enumerate(names)}

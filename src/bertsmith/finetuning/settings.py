@@ -27,6 +27,10 @@ GRID: Mapping[str, tuple[float, ...]] = {
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {
+    "vector_loss": None,
+    "scale": 20.0,
+    "margin": 1.0,
+    "widths": None,
     "reads": "pooler",
     "bilstm_cells": READER_CELLS,
     "start": "random",
@@ -104,6 +108,19 @@ class FinetuningSettings:
         0.0,
         "of a left-to-right model: weight of its language-model loss on the texts, next to the task's; GPT's is 0.5",
     )
+    vector_loss: str | None = help_field(
+        None,
+        "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
+        "(among all texts of the step) or softmax (labels of pairs, as in Sentence-BERT); triplets: ranking or triplet "
+        "(Euclidean distances); texts: ranking [cosent; ranking]",
+    )
+    scale: float = help_field(20.0, "ranking and cosent: what cosines are multiplied by, the inverse of a temperature")
+    margin: float = help_field(1.0, "--vector-loss triplet: by how much the text that does not belong is further away")
+    widths: str | None = help_field(
+        None,
+        "similarity, pairs, triplets, texts: also train the first numbers of the vectors to be vectors of their own, "
+        "such as 192,96 (Matryoshka)",
+    )
     baselines: bool = help_field(True, "first score cheap systems on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
@@ -167,6 +184,9 @@ class FinetuningSettings:
             found="freeze body" if self.freeze == "body" else f"reads {self.reads}",
             fix="leave one of the two out",
         )
+        for name in ("scale", "margin"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
         require(
             self.precision != "fp16",
             expected="bf16 or fp32 for training",

@@ -26,10 +26,11 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, require_base
+from bertsmith.finetuning.base_model import fitted, require_base, with_vectors
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
+from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
@@ -104,9 +105,9 @@ class FinetuningJob:
         folder = with_special_pieces(source if isinstance(source, ModelFolder) else load_any(source))
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
-        task = task_for(fitted(spec, folder))
+        task = task_for(with_vectors(fitted(spec, folder), settings, folder))
         require_base(folder, settings, pooled=task.head.pooled)
-        if task.head.pooled and settings.reads not in (None, PROBE):
+        if task.head.pooled and not task.head.is_vector and settings.reads not in (None, PROBE):
             cells = task.spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
@@ -139,7 +140,7 @@ class FinetuningJob:
     ) -> "FinetuningJob":
         """The job of encoded examples; decides what depends on the weights of the base model."""
         train_features, dev_features = encoded
-        if task.head.pooled and settings.reads is not None:
+        if task.head.pooled and not task.head.is_vector and settings.reads is not None:
             from bertsmith.finetuning.linear_start import read_by_head
 
             reads = read_by_head(settings.reads, folder, task, train_features, runtime.device, own_head)
@@ -193,7 +194,8 @@ class FinetuningJob:
     def lines(self) -> list[str]:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
-        added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
+        above = f"{self.head.saved_part}."
+        added = sum(one.numel() for name, one in base.model.named_parameters() if name.startswith(above))
         pools = self.head.uses_pooler(self.folder.config)
         unread = {self.head.saved_part} if pools else {self.head.saved_part, "pooler"}
         missing = [part for part in base.new_parts if part not in unread]
@@ -299,7 +301,7 @@ class FinetuningJob:
         model = _load(self.folder, self.head, self.settings, seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
-        workload = Finetuning(
+        workload = (VectorTraining if self.head.is_vector else Finetuning)(
             model,
             self.task,
             self.train,
@@ -384,6 +386,8 @@ class FinetuningJob:
             scores=dict(result.scores),
         )
         parts = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
+        if self.head.is_vector:
+            parts = ()
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:

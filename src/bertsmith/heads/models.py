@@ -153,15 +153,21 @@ class EncoderForTask(_OnEncoder):
             reader = SentenceReader(states, config.hidden_size, head.cells, is_pair=head.is_pair, attends=attends)
             self.add_module(READER, reader)
             width = READER_UNITS
-        layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
-        self.add_module(head.saved_part, layer)
+        if outputs or not head.is_vector:
+            layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
+            self.add_module(head.saved_part, layer)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
     @property
     def output_layer(self) -> nn.Module:
-        """The linear layer on top, or the user's head."""
+        """The linear layer on top, or the user's head; a head whose result is a vector may have none."""
         return self.get_submodule(self.head.saved_part)
+
+    @property
+    def outputs(self) -> int:
+        """K, the numbers per position that a forward pass returns."""
+        return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
     def _states_read(self) -> tuple[int, ...]:
@@ -182,7 +188,8 @@ class EncoderForTask(_OnEncoder):
     ) -> Tensor:
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
-        A pooled head gives one row of logits per row of the batch, [N, K].
+        A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector, that of each
+        row, [N, D] in the width of the encoder.
 
         Args:
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
@@ -220,6 +227,8 @@ class EncoderForTask(_OnEncoder):
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
+        if head.is_vector:
+            return hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
         if head.has_blocks:
             blocks = self.get_submodule(BLOCKS)

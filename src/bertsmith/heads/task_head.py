@@ -31,6 +31,8 @@ class Head:
         reads: what that vector is, one of `our_names.READS`; ignored unless `pooled`.
         own: the class of the user's head.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
+        is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
+            rows and their difference, which only training has; 0 for none.
         cells: of that BiLSTM, in each direction.
 
     Raises:
@@ -43,12 +45,19 @@ class Head:
     reads: str = "pooler"
     own: type[OwnHead] | None = None
     is_pair: bool = False
+    is_vector: bool = False
     cells: int = READER_CELLS
 
     def __post_init__(self) -> None:
         assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
+            if self.is_vector:
+                raise ConfigError(
+                    expected="a task with a layer on top, for a head of your own",
+                    found="one that trains vectors",
+                    fix="leave your head out",
+                )
             if self.has_reader:
                 raise ConfigError(
                     expected="a head of your own that reads vectors of the encoder (pooler, cls or mean)",
@@ -98,6 +107,8 @@ class Head:
 
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""
+        if self.is_vector:
+            return 3 * hidden_size
         return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
 
     @property

@@ -12,7 +12,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
 from bertsmith.progress import counted
 from bertsmith.runtime import require_torch
-from bertsmith.vectors.sentence_transformers import read_recipe
+from bertsmith.checkpoints.sentence_transformers import read_recipe
 
 if TYPE_CHECKING:
     from bertsmith.checkpoints.plan import LoadReport

@@ -3,11 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import METADATA
+from bertsmith.checkpoints.metadata import METADATA, SIMILARITY, read_metadata
+from bertsmith.checkpoints.sentence_transformers import read_recipe
+from bertsmith.datasets.examples import TextExample
 from bertsmith.datasets.label_map import LabelMap
+from bertsmith.datasets.text_groups import FORMS, form_of_file
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
@@ -18,10 +21,14 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.progress import counted, warn
+from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.settings import split_settings
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.tasks.named_tasks import read_examples, task_name
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.spec_of_model import read_labelled
+from bertsmith.vectors.loading import load_embedder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +91,8 @@ def evaluate(
         model: anything that `load` accepts.
         data: labelled examples, in a format of the model's task.
         task: the format of the file; by default that of the model's task. A model from another tool does not record
-            what it was trained on, so the official scores need the name.
+            what it was trained on, so the official scores need the name. With similarity, pairs or triplets, or
+            clustering for labelled texts, the vectors of any model are scored.
         map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
             file needs one. For entities, of their types.
         device, precision, head: as in `load`.
@@ -94,6 +102,8 @@ def evaluate(
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
+    if _gives_vectors(model, task):
+        return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, _columns(columns))
     folder = load_any(model)
     predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
     name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
@@ -192,6 +202,55 @@ def quantize(
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _gives_vectors(model: str | Path, task: str | None) -> bool:
+    """Whether the vectors of a model are scored: the task is one of vectors, or the model was trained for one."""
+    if task is not None:
+        return task == CLUSTERING or task_name(task) in FORMS
+    if not (Path(model).exists() and read_recipe(Path(model)) is not None):
+        return False
+    spec = read_metadata(Path(model)).spec
+    return spec is not None and spec.get("kind") == SIMILARITY
+
+
+def _evaluate_vectors(
+    model: str | Path,
+    data: Path,
+    task: str | None,
+    map_labels: LabelMap | None,
+    device: str,
+    precision: str,
+    columns: ColumnSettings,
+) -> Evaluation:
+    """The scores of the vectors of a model on a file of pairs or triplets, or of texts with labels."""
+    if task == CLUSTERING:
+        examples = read_examples("classification", data, columns, map_labels=map_labels).examples
+    else:
+        form = form_of_file(data) if task is None else task_name(task)
+        task = form
+        examples = read_examples(form, data, columns, map_labels=map_labels).examples
+    embedder = load_embedder(model, device=device, precision=precision)
+    lines: list[Mapping[str, Any]] = []
+    if task == CLUSTERING:
+        scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
+    else:
+        spec = read_metadata(load_any(model).path).spec or {}
+        scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()))
+        cut = [prediction.cut_tokens for prediction in predictions]
+        judge = task_for(vector_spec(task, examples, TaskSettings()))
+        lines = list(example_lines(judge, examples, predictions))
+    texts, tokens = cut_counts(cut)
+    warn_cut(texts, tokens)
+    return Evaluation(
+        task=task,
+        examples=len(examples),
+        precision=embedder.encoder.runtime.precision,
+        scores=scores,
+        intervals=intervals(SIMILARITY, scores, lines),
+        cut_texts=texts,
+        cut_tokens=tokens,
+    )
 
 
 def _columns(values: Mapping[str, Any]) -> ColumnSettings:

@@ -11,7 +11,7 @@ from bertsmith.library.model import Model
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
-from bertsmith.vectors.sentence_transformers import read_recipe
+from bertsmith.checkpoints.sentence_transformers import read_recipe
 
 if TYPE_CHECKING:
     from bertsmith.heads.own_head import OwnHead

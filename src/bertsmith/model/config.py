@@ -58,6 +58,7 @@ class EncoderConfig:
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
     spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled
+    is_static: ClassVar[bool] = False  # the vector of a token does not depend on its neighbors
     # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True
@@ -92,8 +93,10 @@ class EncoderConfig:
             "num_attention_heads",
             "intermediate_size",
             "max_position_embeddings",
-            *(() if "type_vocab_size" in self.omitted else ("type_vocab_size",)),
+            "type_vocab_size",
         ):
+            if name in self.omitted and name in ("type_vocab_size", "num_hidden_layers"):
+                continue  # of which there may be none
             value = getattr(self, name)
             require(
                 isinstance(value, int) and not isinstance(value, bool) and value > 0,

@@ -88,7 +88,7 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
         numbers = tuple(range(num_layers + 1)) if named is None else named
         deepest = -min(numbers, default=0)
         require(
-            deepest <= num_layers,
+            deepest <= max(num_layers, 1),  # static vectors, without layers, are the last ones
             expected=f"an encoder of at least {deepest} layers for '{name}'",
             found=str(num_layers),
             fix="list the layers by their numbers, such as -1,-2",

@@ -7,12 +7,14 @@ from bertsmith.errors import ConfigError, nearest
 from bertsmith.tasks.choice import ChoiceTask
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.regression import RegressionTask
+from bertsmith.tasks.similarity import SimilarityTask
 from bertsmith.tasks.span import SpanTask
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import Task, TaskSpec
 
 KINDS: dict[str, type[Task]] = {
-    task.kind: task for task in (ClassificationTask, RegressionTask, ChoiceTask, TaggingTask, SpanTask)
+    task.kind: task
+    for task in (ClassificationTask, RegressionTask, SimilarityTask, ChoiceTask, TaggingTask, SpanTask)
 }
 
 

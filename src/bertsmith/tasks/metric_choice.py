@@ -24,6 +24,8 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return tuple(name for name in CLASS_METRICS if name != "f1" or len(spec.labels) == 2)
     if spec.kind == "tagging":
         return _ENTITIES if spec.scheme else _WORDS
+    if spec.kind == "similarity":
+        return spec.metrics
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.
     answers = ("f1",) if spec.unanswerable else _ANSWERS
     return {"regression": tuple(NUMBER_METRICS), "span": answers}.get(spec.kind, _ENDINGS)

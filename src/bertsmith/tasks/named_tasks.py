@@ -12,6 +12,8 @@ ner, pos               tagging         columns, one word per line, a blank line 
 classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
 multi-label            classification  the same; an example may have several labels or none
 regression             regression      the same with a number as the label
+similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
+triplets, texts                        `datasets.text_groups`
 spam, spam4,           classification  the same with the preset's labels; examples come with the package
 sentiment, claim,
 truth
@@ -38,6 +40,7 @@ from bertsmith.datasets.nli import read_nli
 from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
+from bertsmith.datasets.text_groups import FORMS, TEXTS, form_of_file, read_groups
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
@@ -45,6 +48,7 @@ from bertsmith.randomness import generator
 from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.similarity import metrics_of_examples, vector_spec
 from bertsmith.tasks.surroundings import with_surroundings
 from bertsmith.tasks.task import TaskSpec, title_of
 
@@ -62,7 +66,7 @@ CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
-TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *PRESETS)
 
 
 def task_name(name: str) -> str:
@@ -86,7 +90,7 @@ def kind_of(name: str) -> str:
     >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
     ('regression', 'tagging', 'classification')
     """
-    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging")):
+    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging"), (FORMS, "similarity")):
         if name in names:
             return kind
     is_number = not GLUE[name].labels if name in GLUE else name == "regression"
@@ -148,6 +152,15 @@ def read_examples(
             fix="omit --word-column and --tag-column",
         )
         found = read_spans(path, text_column=columns.text_column, scheme=scheme or "IOB2")
+    elif name in FORMS:
+        found = read_groups(
+            name,
+            path,
+            text_column=columns.text_column,
+            pair_column=columns.pair_column,
+            label_column=columns.label_column,
+            gold=gold,
+        )
     elif name in TAGS:
         found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
     else:
@@ -170,7 +183,7 @@ def read_examples(
 
 def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
     """Checks that the labels of a task can be mapped, if a map is given."""
-    has_labels = kind_of(name) in ("classification", "tagging")
+    has_labels = kind_of(name) in ("classification", "tagging") or name == "pairs"
     require(
         not map_labels or (has_labels and name not in GLUE and name not in NLI),
         expected="a task whose labels can be mapped",
@@ -221,6 +234,8 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
         return TaskSpec(kind="choice", name=name, settings=settings)
     if name in TAGS:
         return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
+    if name in FORMS:
+        return vector_spec(name, examples, settings)
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
@@ -298,15 +313,29 @@ def read_task(
     if spec.settings.document_context and spec.kind == "tagging":
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
-    if dev is None:
+    if dev is None and name == TEXTS:
+        data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
+    elif dev is None:
         kept, held = split_dev(examples, seed=0)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
         digests["dev"] = digest_file(dev)
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
-        others = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
+        form = form_of_file(dev) if name in FORMS else name
+        others = read_examples(
+            form, dev, columns, scheme=spec.scheme, map_labels=map_labels if form == name else None
+        ).examples
         data = TaskData(train=examples, dev=others, digests=digests)
+    if spec.kind == "similarity" and data.dev:
+        metrics = metrics_of_examples(data.dev)
+        require(
+            bool(metrics),
+            expected="dev examples of two texts or more",
+            found=f"single texts in '{dev}'",
+            fix="give scored pairs, pairs or triplets",
+        )
+        spec = dataclasses.replace(spec, metric=metrics[0], metrics=metrics)
     if spec.kind == "classification":
         texts = cast("Sequence[TextExample]", examples)
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)

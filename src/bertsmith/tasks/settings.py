@@ -46,6 +46,12 @@ class TaskSettings:
         "second label is predicted",
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
+    query_prompt: str = help_field(
+        "", "similarity, pairs, triplets: put in front of the first text of each example, and of queries in `search`"
+    )
+    passage_prompt: str = help_field(
+        "", "similarity, pairs, triplets: put in front of the other texts, and of passages in `search`"
+    )
     constrained_tags: bool = help_field(
         True, "tagging: answer only sequences of tags that their scheme allows; otherwise each word's most likely tag"
     )

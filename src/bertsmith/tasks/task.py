@@ -57,6 +57,8 @@ class TaskSpec:
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`; ignored by others.
         bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
+        objective: of a task of vectors, the loss that they are trained with; see `tasks.similarity`.
+        widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
         settings: truncation and decoding.
 
     Raises:
@@ -76,6 +78,8 @@ class TaskSpec:
     temperature: float = 1.0
     reads: str = "pooler"
     bilstm_cells: int = READER_CELLS
+    objective: str = ""
+    widths: tuple[int, ...] = ()
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
@@ -106,6 +110,9 @@ class TaskSpec:
         values = to_dict(self)
         if self.reads not in READERS:
             del values["bilstm_cells"]
+        if not self.objective:
+            del values["objective"], values["widths"]
+            del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         return values
 
     @property

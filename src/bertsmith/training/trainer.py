@@ -89,6 +89,7 @@ class Trainer:
         try:
             for one in waiting:
                 one.requires_grad_(not self._can_skip)
+            self.workload.begin_step(self.model, plan)
             for loss, sums in self._losses(plan):
                 for name, value in (("", loss), *sums.items()):
                     value = value.to(self.device, torch.float64)

@@ -91,6 +91,12 @@ class Workload(abc.ABC):
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The work of `rank` out of `world` ranks in step `step`, counted from 0. Called from another thread."""
 
+    def begin_step(self, model: nn.Module, plan: StepPlan) -> None:  # noqa: B027 - most losses are sums
+        """Computes what the losses of the micro-batches of a step share; by default does nothing.
+
+        The loop calls it before the first `loss` of a step, with the same arguments.
+        """
+
     @abc.abstractmethod
     def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The contribution of a micro-batch to the loss of the whole step, and sums for the log.

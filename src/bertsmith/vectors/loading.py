@@ -9,7 +9,7 @@ from bertsmith.encoding.onnx_engine import OnnxEngine
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.vectors.token_features import TokenFeatures
 
 

@@ -1,7 +1,8 @@
-"""How a sentence-transformers folder computes the vector of a text: pooling, length, normalization.
+"""How a sentence-transformers folder computes the vector of a text: pooling, length, normalization, prompts.
 
 Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization. Both forms of the
-pooling configuration are supported, the old (`pooling_mode_mean_tokens: true`) and the new (`pooling_mode: "mean"`).
+pooling configuration are read, the old (`pooling_mode_mean_tokens: true`) and the new (`pooling_mode: "mean"`); the old
+one, which every version of that library reads, is written.
 
 Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `Transformer` of sentence-transformers.
 """
@@ -11,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import CheckpointError
-from bertsmith.files import read_json
+from bertsmith.errors import CheckpointError, nearest
+from bertsmith.files import read_json, write_json
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
 _PROMPTS = "config_sentence_transformers.json"
+_POOLING_FOLDER = "1_Pooling"
+QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
 _FOLDER_POOLINGS = ("mean", "cls", "max")
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
@@ -71,6 +74,8 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         place = _inside(folder, str(module.get("path", "")))
         if kind == "Transformer":
             encoder = place
+        elif kind == "StaticEmbedding":
+            encoder, pooling = place, "mean"
         elif not pooled:
             continue
         elif kind == "Pooling":
@@ -171,8 +176,63 @@ def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
 
 
 def _prompts(path: Path) -> tuple[str, dict[str, str]]:
-    """The default prompt, a prefix for every text, and all prompts by name."""
+    """The default prompt, a prefix for every text, and all prompts by name.
+
+    Raises:
+        CheckpointError: a prompt is not a text, or the default one is not among them.
+    """
     said = _object(path)
-    name, found = said.get("default_prompt_name"), said.get("prompts")
-    prompts = {key: text for key, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
-    return prompts.get(name, "") if isinstance(name, str) else "", prompts
+    name, prompts = said.get("default_prompt_name"), said.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        wrong = next((text for text in prompts.values() if not isinstance(text, str)), "") if isinstance(
+            prompts, dict
+        ) else prompts
+        raise CheckpointError(
+            expected=f"texts by their names as prompts in '{path}'",
+            found=repr(wrong)[:60],
+            fix='write {"query": "a text", "document": "a text"}',
+        )
+    if name is not None and name not in prompts:
+        raise CheckpointError(
+            expected=f"the name of a prompt as default_prompt_name in '{path}'",
+            found=repr(name)[:60],
+            fix=nearest(str(name), prompts) if prompts else "write null, or add the prompt",
+        )
+    return prompts.get(name, "") if name is not None else "", dict(prompts)
+
+
+def write_recipe(
+    folder: Path, *, width: int, pooling: str, max_length: int, prompts: Mapping[str, str], is_static: bool = False
+) -> None:
+    """Writes the files that make a model folder one of sentence-transformers.
+
+    Args:
+        folder: the folder of the encoder.
+        width: of the vectors.
+        pooling: mean, cls or max.
+        max_length: maximum tokens per row, including [CLS] and [SEP].
+        prompts: by their names; empty ones are left out.
+        is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
+            count special pieces.
+    """
+    assert pooling in _FOLDER_POOLINGS, pooling
+    kinds = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
+    if is_static:
+        kinds = [("", "StaticEmbedding"), ("1_Normalize", "Normalize")]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds)
+    ]
+    write_json(folder / MODULES, modules)
+    if not is_static:
+        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+    given = {name: text for name, text in prompts.items() if text}
+    about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    write_json(folder / _PROMPTS, about)
+    if is_static:
+        return
+    (folder / _POOLING_FOLDER).mkdir(exist_ok=True)
+    modes = {name: mode == pooling for name, mode in _OLD_NAMES.items()}
+    write_json(
+        folder / _POOLING_FOLDER / "config.json", {"word_embedding_dimension": width, **modes, "include_prompt": True}
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import BertsmithError, CheckpointError, InputError
-from bertsmith.vectors.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 
 ENCODER = {"path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}

@@ -1,0 +1,81 @@
+"""Scores of vectors on labelled texts: scored pairs, labelled pairs, partners, triplets and clusters.
+
+The vectors are those of `embed`, with the prompt for queries in front of the first text of an example and that for
+passages in front of the others, so any model that `embed` reads can be scored.
+
+Source: Muennighoff et al. (2023), "MTEB: Massive Text Embedding Benchmark", section 3.2, for the scores.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.labels import labels_of
+from bertsmith.datasets.text_groups import texts_of_group
+from bertsmith.errors import InputError
+from bertsmith.metrics.similarity import clustering_v_measure
+from bertsmith.metrics.vectors import unit
+from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples, similarity_scores
+from bertsmith.vectors.embedder import Embedder
+
+CLUSTERING = "clustering"  # the task whose examples are texts with a label each
+
+
+def score_vectors(
+    embedder: Embedder, examples: Sequence[Example], widths: Sequence[int] = ()
+) -> tuple[dict[str, float], list[SimilarityPrediction]]:
+    """The scores that fit the examples, and the vectors of each example's texts.
+
+    Args:
+        embedder: makes the vectors.
+        examples: pairs or triplets.
+        widths: also score the first numbers of the vectors, named `score@width`.
+
+    Raises:
+        InputError: the examples are single texts.
+    """
+    if not metrics_of_examples(examples):
+        raise InputError(
+            expected="two texts or more in each example",
+            found="single texts",
+            fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
+        )
+    groups = [texts_of_group(example) for example in examples]
+    counts = np.array([len(texts) for texts in groups])
+    starts = np.cumsum(counts) - counts
+    first = np.zeros(counts.sum(), dtype=bool)
+    first[starts] = True
+    every = list(itertools.chain.from_iterable(groups))
+    vectors = np.empty((len(every), embedder.width), dtype=np.float32)
+    cut = np.empty(len(every), dtype=np.int64)
+    for chosen, reader in ((first, embedder.for_queries()), (~first, embedder.for_passages())):
+        texts = [every[place] for place in np.flatnonzero(chosen).tolist()]
+        vectors[chosen], cut[chosen] = reader.embed_counting(texts)
+    parts = np.split(vectors, starts[1:])
+    lost = np.add.reduceat(cut, starts).tolist()
+    scores = similarity_scores(examples, parts)
+    for width in widths:
+        narrow = similarity_scores(examples, [part[:, :width] for part in parts])
+        scores |= {f"{name}@{width}": value for name, value in narrow.items()}
+    return scores, [SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)]
+
+
+def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:
+    """The v-measure of k-means clusters of the vectors of labelled texts, and the tokens cut from each text.
+
+    The vectors are normalized, so that k-means compares directions as cosines do.
+
+    Raises:
+        InputError: there is one label only.
+    """
+    labels = [labels_of(example)[0] for example in examples]
+    if len(set(labels)) < 2:
+        raise InputError(
+            expected="texts with different labels to compare clusters with",
+            found=f"the label {labels[0]!r} alone",
+            fix="name the label column with --label-column",
+        )
+    vectors, cut = embedder.embed_counting([example.first for example in examples])
+    return {"v_measure": clustering_v_measure(unit(vectors), labels)}, cut.tolist()

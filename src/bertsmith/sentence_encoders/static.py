@@ -1,0 +1,184 @@
+"""Static vectors from any encoder: one pass over its vocabulary, and no encoder afterwards.
+
+Letters: V pieces of the vocabulary, D width of the encoder, K width of the static vectors.
+
+Each piece is read as a text of its own. Its vector is centred and turned to the directions of largest variance, of
+which K are kept and made more alike: each is divided by the square root of its standard deviation. Frequent pieces say
+little about a text, so their vectors are made shorter: by a / (a + p), where p is the share of the piece in a text or,
+without one, by Zipf's law from its place in the vocabulary.
+
+Source: Arora et al. (2017), "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", section 3, for the weights;
+Tulkens and van Dongen (2024), Model2Vec, for the pass over the vocabulary and the weights without text.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.metadata import SIMILARITY, ModelMetadata
+from bertsmith.datasets.text_lines import TextLines
+from bertsmith.encoders.static import StaticConfig, special_ids
+from bertsmith.errors import InputError
+from bertsmith.progress import Progress, tell
+from bertsmith.settings import require
+from bertsmith.tasks.similarity import COSINE, vector_spec
+from bertsmith.tasks.task import TaskSettings
+from bertsmith.text.pack import pack_rows
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.vectors.loading import load_embedder
+
+WEIGHT_OF_TEXT, WEIGHT_OF_ZIPF = 1e-3, 1e-4  # a
+WIDTH = 256
+_OFFSET = 2.7  # of ranks in Zipf's law, as measured on English text (Mandelbrot)
+_UNSEEN = 0.01  # occurrences that a piece counts that a text does not have
+_BLOCK = 4096  # texts that are encoded at a time
+_LENGTH = 512  # tokens of a row that a static model is said to read; it reads texts of any length
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StaticSummary:
+    """What was made.
+
+    Attributes:
+        out: the folder.
+        pieces: V.
+        width: K.
+        variance: the share of the variance of the pieces' vectors in the directions that were kept.
+        texts: texts whose pieces were counted; 0 without a text.
+    """
+
+    out: Path
+    pieces: int
+    width: int
+    variance: float
+    texts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**dataclasses.asdict(self), "out": str(self.out)}
+
+
+def make_static_vectors(
+    model: str | Path,
+    out: str | Path,
+    *,
+    dimensions: int | None = None,
+    text: str | None = None,
+    column: str | None = None,
+    layers: str = "last",
+    replace: bool = False,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> StaticSummary:
+    """Writes a folder of static vectors, which `embed`, `search`, `serve` and `finetune` read as any model.
+
+    It also loads in sentence-transformers, as its `StaticEmbedding`, with the same vectors.
+
+    Args:
+        model: anything that `load` accepts.
+        out: the folder to write.
+        dimensions: K; by default 256, or the width of the encoder if that is less.
+        text: texts whose frequencies weight the pieces: one per line, or a table.
+        column: the column of a table.
+        layers: hidden states that the vectors are made from; "embeddings" are those below all layers.
+        replace: overwrite `out`, if it is a model folder.
+        device, precision: of the encoder.
+
+    Raises:
+        ConfigError: there are not so many dimensions.
+        InputError: the text has no pieces of the vocabulary.
+        CheckpointError: the model cannot be read.
+    """
+    embedder = load_embedder(model, layers=layers, device=device, precision=precision)
+    tokenizer, width = embedder.encoder.tokenizer, embedder.width
+    pieces = len(tokenizer.vocabulary)
+    kept = min(WIDTH, width) if dimensions is None else dimensions
+    require(
+        0 < kept <= min(width, pieces - 1),
+        expected=f"dimensions from 1 to {min(width, pieces - 1)}, the width of the model",
+        found=kept,
+        fix="choose a value in that range",
+    )
+    ids = np.arange(pieces, dtype=np.int32)
+    rows = pack_rows(
+        np.split(ids, pieces), template=tokenizer.template, max_length=tokenizer.template.num_special(1) + 1
+    )
+    with Progress("one pass over the vocabulary", total=pieces, unit="pieces", least=1.0) as progress:
+        vectors = embedder.encoder.row_vectors(rows, embedder.choice, embedder.pooling, progress)
+    shares, texts = _shares(tokenizer, text, column)
+    weight = WEIGHT_OF_ZIPF if text is None else WEIGHT_OF_TEXT
+    table, variance = principal(vectors.astype(np.float64), kept)
+    table *= (weight / (weight + shares))[:, None]
+    table[special_ids(tokenizer.vocabulary)] = 0
+    spec = dataclasses.replace(vector_spec(SIMILARITY, (), TaskSettings(max_length=_LENGTH)), objective=COSINE)
+    metadata = ModelMetadata(
+        task=SIMILARITY,
+        spec=spec.to_dict(),
+        trained_on=dict(embedder.encoder.digests),
+        training={
+            "made_from": f"the vectors of {pieces:,} pieces, {kept} of {width} directions",
+            "weights": "Zipf's law" if text is None else f"frequencies in {texts:,} texts",
+        },
+    )
+    write_model_folder(
+        out,
+        config=StaticConfig(vocab_size=pieces, hidden_size=kept, pad_token_id=tokenizer.vocabulary.pad_id or 0),
+        tensors={"embeddings.word.weight": torch.from_numpy(table.astype(np.float32))},
+        tokenizer=tokenizer,
+        metadata=metadata,
+        replace=replace,
+    )
+    tell(f"{variance:.0%} of the variance of the pieces in {kept} of {width} directions")
+    return StaticSummary(out=Path(out), pieces=pieces, width=kept, variance=variance, texts=texts)
+
+
+def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
+    """The vectors [V, D] in their directions of largest variance [V, K], which are made more alike, and their share.
+
+    Each direction is divided by the square root of its standard deviation: half of what whitening does.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    variances, directions = np.maximum(variances[::-1], 0), directions[:, ::-1]
+    # The sign of a direction is arbitrary; the largest number is made positive, so that the result does not depend on
+    # the solver.
+    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
+    turned = centred @ (directions * signs)[:, :kept]
+    scale = np.maximum(variances[:kept], 1e-12 * max(float(variances[0]), 1e-30)) ** 0.25
+    return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
+
+
+def _shares(tokenizer: Tokenizer, text: str | None, column: str | None) -> tuple[Floats, int]:
+    """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law.
+
+    Raises:
+        InputError: the text has no pieces.
+    """
+    pieces = len(tokenizer.vocabulary)
+    if text is None:
+        shares = 1 / (np.arange(pieces) + _OFFSET)
+        return shares / shares.sum(), 0
+    counts, texts, block = np.zeros(pieces), 0, list[str]()
+
+    def count() -> None:
+        encoded = tokenizer.encode_batch(block)
+        counts[:] += np.bincount(encoded.ids, minlength=pieces)
+        block.clear()
+
+    for line in TextLines(text, column):
+        block.append(line)
+        texts += 1
+        if len(block) == _BLOCK:
+            count()
+    if block:
+        count()
+    if not counts.any():
+        raise InputError(expected=f"texts in '{text}'", found="no piece of the vocabulary", fix="name another file")
+    return (counts + _UNSEEN) / (counts + _UNSEEN).sum(), texts
