@@ -172,6 +172,8 @@ class Layer(nn.Module):
             query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
+        if trace is not None and trace.with_queries:
+            trace.queries.append((query, key))
         runs, positions = batch.runs if read is None else read.runs, None if read is None else batch.positions
         if earlier is not None:
             key, value = earlier.continued(f"{name}.key", key), earlier.continued(f"{name}.value", value)
