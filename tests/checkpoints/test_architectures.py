@@ -288,10 +288,10 @@ def test_a_damaged_folder_is_one_clear_error(damage: str, tmp_path: Path) -> Non
 def test_an_unknown_architecture_names_those_that_are_known(tmp_path: Path) -> None:
     write_peer(tmp_path, "roberta", "Model")
     change_json(tmp_path / "config.json", model_type="electra")
-    with pytest.raises(ConfigError, match="bert, distilbert, openai-gpt, roberta, awd-lstm, elmo") as caught:
+    with pytest.raises(ConfigError, match="bert, distilbert, openai-gpt, roberta, awd-lstm, elmo, bilstm") as caught:
         load_any(tmp_path)
     assert "'electra'" in str(caught.value)
-    assert set(ARCHITECTURES) == {"bert", "distilbert", "openai-gpt", "roberta", "awd-lstm", "elmo"}
+    assert set(ARCHITECTURES) == {"bert", "distilbert", "openai-gpt", "roberta", "awd-lstm", "elmo", "bilstm"}
 
 
 @EVERY

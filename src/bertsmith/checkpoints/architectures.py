@@ -11,7 +11,7 @@ from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_wordpiece
-from bertsmith.encoders import awd_lstm, bert, distilbert, elmo, gpt, roberta
+from bertsmith.encoders import awd_lstm, bert, bilstm, distilbert, elmo, gpt, roberta
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -48,6 +48,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
+    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_wordpiece),
 }
 
 

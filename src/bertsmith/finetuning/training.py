@@ -61,6 +61,7 @@ class FinetuningJob:
         task: the task, its rows no longer than the model reads.
         head: the head of the task, or the user's in its place.
         teaching: a teacher to learn from, see `taught_by`; None by default.
+        recipe: its learning rate and the like.
         training: the settings of the training loop, derived from the epochs.
     """
 
@@ -189,7 +190,7 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        self.settings, self.keep = settings, recipe.keep
+        self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
             epoch=round(counted_units / settings.batch_size),

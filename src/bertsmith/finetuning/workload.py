@@ -201,8 +201,13 @@ def language_model_losses(model: EncoderForTask, hidden: Tensor, micro_batch: Ta
     row = torch.repeat_interleave(torch.arange(batch.num_rows, device=hidden.device), counts)
     empty = losses.new_zeros
     of_rows = empty(batch.num_rows).index_add(0, row, losses) / counts.clamp_min(1)
+    return mean_of_units(of_rows, micro_batch)
+
+
+def mean_of_units(of_rows: Tensor, micro_batch: TaskBatch) -> Tensor:
+    """The mean over the rows of each unit, [U], of one value for each row, [N]."""
     rows = torch.bincount(micro_batch.unit_of_row, minlength=micro_batch.num_units)
-    return empty(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
+    return of_rows.new_zeros(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
 
 
 def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
