@@ -150,6 +150,12 @@ COMMANDS = (
         distillation.distill_settings,
         misplaced="pass the files with --train, --dev and --unlabelled",
     ),
+    Command(
+        distillation.distill_corpus,
+        "distill corpus",
+        "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
+        distillation.corpus_settings,
+    ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(
         comparison.compare,

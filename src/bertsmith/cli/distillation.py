@@ -103,3 +103,34 @@ def distill(
         say(line)
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
+
+
+def corpus_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `distill corpus`."""
+    from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
+    from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+    from bertsmith.training.settings import TrainSettings
+
+    return (CorpusDistillationSettings, TrainSettings, PretrainingDataSettings, PretrainingRunSettings)
+
+
+def distill_corpus(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus --model DIR` wrote")],
+    teacher: TeacherOption,
+    out: OutOption,
+    resume: ResumeOption = False,
+    **values: Any,
+) -> None:
+    """Teach a student on plain text, before any task, as DistilBERT and TinyBERT do; give --steps, --tokens or --minutes.
+
+    The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. Fine-tune it, or
+    name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues
+    from there.
+    """
+    from bertsmith.library.distillation import distill_corpus as run_on_corpus
+    from bertsmith.pretraining.summary import summary_lines
+
+    for line in summary_lines(run_on_corpus(teacher, corpus, out, resume=resume, **given(values))):
+        say(line)
+    say(f"model: {out / 'model'}")
+    say(f"report: {out / 'report.html'}")

@@ -162,7 +162,7 @@ def distill_task(
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
-    tell(f"teacher: {summary_of(folder)}; student: {student.about}, {student.folder.config.shape_in_words}")
+    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     with locked_folder(out, create=not resume):
         lesson = _lesson(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
     job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
@@ -175,7 +175,8 @@ def distill_task(
     result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
     without = None
     if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
-        without = _without(lesson, student, out / WITHOUT, settings, given, recipe, seeds, resume=resume)
+        same = {**given, **({"reads": job.settings.reads} if job.head.pooled else {})}
+        without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
 

@@ -193,7 +193,7 @@ def _bilstm(teacher: ModelFolder, seed: int) -> ModelFolder:
 def _untrained(teacher: ModelFolder, config: EncoderConfig, seed: int, taken: Mapping[str, Tensor]) -> ModelFolder:
     """A new model with the tokenizer of the teacher, and some tensors that are not drawn at random."""
     drawn = untrained(config, seed, teacher.require_tokenizer().vocabulary).state_dict()
-    tensors = {name: tensor for name, tensor in drawn.items() if part_of(name) in (None, "mlm", "pooler")}
+    tensors = {name: tensor for name, tensor in drawn.items() if part_of(name) in (None, "mlm")}
     # Zero tokens: a model that has read nothing, for the recipe of fine-tuning.
     metadata = ModelMetadata(task="pretraining", steps=0, tokens=0)
     return dataclasses.replace(teacher, config=config, tensors={**tensors, **taken}, metadata=metadata)

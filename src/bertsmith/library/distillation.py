@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.label_map import LabelMap
+from bertsmith.distillation.corpus_run import distill_corpus as run_on_corpus
+from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
 from bertsmith.distillation.report import DistillationReport, report_of
 from bertsmith.distillation.run import distill_task
 from bertsmith.distillation.settings import DistillationSettings
@@ -11,8 +13,11 @@ from bertsmith.distillation.transfer_set import Sources
 from bertsmith.finetuning.recipes import FINETUNING_RECIPES, recipe_of_run
 from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.settings import AUTO, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.result import TrainResult
+from bertsmith.training.settings import TrainSettings
 
 
 def distill(
@@ -86,6 +91,29 @@ def distill(
     )
     write_finetuning_report([place])
     return report_of(taught, place, times=times)
+
+
+def distill_corpus(
+    teacher: str | Path, corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any
+) -> TrainResult:
+    """The result of teaching a student on plain text, before any task; OUT/model is the student.
+
+    Args:
+        teacher: a pre-trained model, anything that `load` accepts.
+        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer (`bertsmith corpus --model DIR`).
+        out: the run folder; new, unless `resume`.
+        resume: resume the run in `out`, with the same settings.
+        settings: fields of CorpusDistillationSettings, and of the settings of pre-training, by name, such as
+            method="tinybert", student="4x312", steps=10_000, max_length=128.
+
+    Raises:
+        BertsmithError: the teacher, the corpus, a setting or the run folder is invalid; the message says which.
+    """
+    of_training = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+    parts = split_settings(settings, [CorpusDistillationSettings, *of_training])
+    given = {name: value for one in of_training for name, value in parts[one].items()}
+    chosen = CorpusDistillationSettings(**parts[CorpusDistillationSettings])
+    return run_on_corpus(teacher, corpus, Path(out), chosen, given=given, resume=resume)
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -16,9 +16,11 @@ class Teaching(abc.ABC):
 
     Attributes:
         needs_states: whether `loss` reads the hidden states of the student, so that its model computes all of them.
+        trains_own: whether the workload's own loss has a weight, so that the parts it trains are worth storing.
     """
 
     needs_states: bool = False
+    trains_own: bool = True
 
     @abc.abstractmethod
     def record(self) -> Mapping[str, Any]:
