@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bertsmith.demo.run import run_demo
     from bertsmith.heads.own_head import OwnHead
     from bertsmith.library.component import WordEncoder
+    from bertsmith.library.distillation import distill, distill_corpus
     from bertsmith.library.documents import ask_document, rank_sentences
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.library.formats import convert
@@ -69,6 +70,8 @@ _LAZY = {
     "compare_contexts": "bertsmith.library.word_senses",
     "compare_systems": "bertsmith.comparison.run",
     "convert": "bertsmith.library.formats",
+    "distill": "bertsmith.library.distillation",
+    "distill_corpus": "bertsmith.library.distillation",
     "embed_file": "bertsmith.library.vector_files",
     "embed_words_of_file": "bertsmith.library.vector_files",
     "evaluate": "bertsmith.library.labelled",
@@ -116,6 +119,8 @@ __all__ = [
     "compare_contexts",
     "compare_systems",
     "convert",
+    "distill",
+    "distill_corpus",
     "embed_file",
     "embed_words_of_file",
     "evaluate",

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bertsmith.errors import RunError
@@ -29,13 +29,13 @@ _HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and 
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def is_unused(folder: Path, besides: str = "") -> bool:
+def is_unused(folder: Path, besides: Collection[str] = ()) -> bool:
     """True if a folder contains nothing but locks and the partial files of interrupted writes.
 
     Args:
-        besides: the name of one more entry that may be in it.
+        besides: the names of other entries that may be in it.
     """
-    return all(entry.name == besides or _TRACE.fullmatch(entry.name) for entry in folder.iterdir())
+    return all(entry.name in besides or _TRACE.fullmatch(entry.name) for entry in folder.iterdir())
 
 
 def require_no_file(path: Path) -> None:
@@ -48,7 +48,7 @@ def require_no_file(path: Path) -> None:
         raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
 
 
-def require_unused(folder: Path, fix: str, besides: str = "") -> None:
+def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> None:
     """Refuses a folder with files in it, for a command that writes a new one.
 
     Args:

@@ -16,6 +16,7 @@ from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import SeedResult, table_cells
 from bertsmith.finetuning.linear_start import LinearStart
+from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob
@@ -523,10 +524,10 @@ def test_a_model_of_another_task_lends_its_encoder_and_gets_a_new_head(kind: str
         return FinetuningJob.prepare(base, SPECS[kind], data, dataclasses.replace(SETTINGS, epochs=1), recipe)
 
     first = job(write_base_model(tmp_path / "base"), "single")
-    assert "in place of" not in first.lines()[0]
+    assert "in place of" not in opening_lines(first)[0]
     first.train_once(tmp_path / "first", seed=1)
     second = job(tmp_path / "first", kind)
-    assert "new parameters on top, in place of the base model's head for sentiment" in second.lines()[0]
+    assert "new parameters on top, in place of the base model's head for sentiment" in opening_lines(second)[0]
     second.train_once(tmp_path / "second", seed=2)
     before, after = (load_any(tmp_path / name / "model").tensors for name in ("first", "second"))
     body = [name for name in before if name.startswith("bert.layers.")]
@@ -543,7 +544,7 @@ def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_p
     windows = len(job.train)
     assert windows > 24
     assert job.training.steps == 24 / 8 * 2
-    line = next(line for line in job.lines() if "windows" in line)
+    line = next(line for line in opening_lines(job) if "windows" in line)
     assert line.startswith(f"{windows:,} windows for 24 examples; as in the paper's code, an epoch has as many windows")
     tags = TaskData(train=examples_of("tags", 24), dev=[])
     job = FinetuningJob.prepare(base, SPECS["tags"], tags, SETTINGS, RecipeSettings())

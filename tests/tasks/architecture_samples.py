@@ -15,6 +15,7 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.albert import AlbertConfig
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.encoders.bilstm import BiLstmConfig
 from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.encoders.electra import ElectraConfig
 from bertsmith.encoders.elmo import ElmoConfig
@@ -29,7 +30,7 @@ from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert", "modernbert", "mpnet")
-EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo")  # also those that no other library has
+EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo", "bilstm")  # also those that no other library has
 WITH_HEADS = ("bert", "distilbert", "roberta", "electra", "albert", "modernbert", "mpnet")  # whose heads of tasks transformers has
 OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet")
 WITH_OWN_TOKENIZER = ("albert", "modernbert", "xlm-roberta", "mpnet")  # as transformers writes it, in one file
@@ -147,6 +148,9 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "elmo":
         del shape["num_attention_heads"], shape["attention_probs_dropout_prob"]
         return ElmoConfig(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "bilstm":
+        width = {"hidden_size": 32, "num_hidden_layers": 2, "initializer_range": 1.0, "hidden_dropout_prob": dropout}
+        return BiLstmConfig(**width, vocab_size=CONFIG.vocab_size)
     if architecture == "awd-lstm":
         rates = AwdLstmConfig.dropout_changes(dropout)
         shape = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48, "initializer_range": 0.5}

@@ -18,6 +18,7 @@ from bertsmith.cli import (
     comparison,
     convert,
     corpus,
+    distillation,
     documents,
     finetuning,
     inference,
@@ -150,6 +151,19 @@ COMMANDS = (
         "rank",
         "bertsmith rank my-spam-run/model my-text/village.txt --label Spam --top 3",
         misplaced="give one file, or a folder of files",
+    ),
+    Command(
+        distillation.distill,
+        "distill",
+        "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
+        distillation.distill_settings,
+        misplaced="pass the files with --train, --dev and --unlabelled",
+    ),
+    Command(
+        distillation.distill_corpus,
+        "distill corpus",
+        "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
+        distillation.corpus_settings,
     ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(

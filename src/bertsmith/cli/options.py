@@ -66,7 +66,7 @@ MapOption = Annotated[
     ),
 ]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
-MODEL_PARAMETERS = ("model", "also", "rerank", "init")
+MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
 TextArguments = Annotated[
     list[Path],

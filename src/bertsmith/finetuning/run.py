@@ -21,6 +21,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
+from bertsmith.finetuning.opening import opening_lines, options_of
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
@@ -113,7 +114,7 @@ def finetune(
     with locked_folder(Path(out), create=not resume):
         free = ("model", "recipe", *WITHOUT_EFFECT)
         run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
-        for line in (*job.lines(), f"settings of recipe {recipe_name}, and those given: {job.options()}"):
+        for line in (*opening_lines(job), f"settings of recipe {recipe_name}, and those given: {options_of(job)}"):
             tell(line)
         baselines = baselines_of(job, run.path, resume=resume)
         first = job.training.seed

@@ -35,7 +35,7 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
-from bertsmith.progress import counted, warn
+from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
@@ -44,6 +44,7 @@ from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
+from bertsmith.training.teaching import Teaching
 
 if TYPE_CHECKING:
     from bertsmith.baselines.linear import LinearModel
@@ -60,6 +61,8 @@ class FinetuningJob:
     Attributes:
         task: the task, its rows no longer than the model reads.
         head: the head of the task, or the user's in its place.
+        teaching: a teacher to learn from, see `taught_by`; None by default.
+        recipe: its learning rate and the like.
         training: the settings of the training loop, derived from the epochs.
     """
 
@@ -77,6 +80,7 @@ class FinetuningJob:
         assert folder.tokenizer is not None, "load_for_task checks this"
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.train, self.dev = encoded
+        self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
         # Fitted when it is first needed, once for this job and all copies with other settings.
         self._fit_linear_start = functools.cache(self._linear_start)
@@ -112,7 +116,7 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
+        tokenizer = new_model(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -162,6 +166,13 @@ class FinetuningJob:
         changed._set(dataclasses.replace(settings, reads=self.settings.reads), recipe)
         return changed
 
+    def taught_by(self, teaching: Teaching) -> "FinetuningJob":
+        """The job with a teacher, whose loss takes the place of that of the task."""
+        assert not self.settings.language_model_loss, "one loss next to that of the task"
+        changed = copy.copy(self)
+        changed.teaching = teaching
+        return changed
+
     def on_base(self, folder: ModelFolder, reads: str | None, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same encoded examples on a base model with the same tokenizer.
 
@@ -176,62 +187,20 @@ class FinetuningJob:
         return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
-        units, counted_units = len(self.train), self._epoch_units()
+        units, counted_units = len(self.train), self.epoch_units()
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        self.settings, self.keep = settings, recipe.keep
+        self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
             epoch=round(counted_units / settings.batch_size),
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
 
-    def _epoch_units(self) -> int:
+    def epoch_units(self) -> int:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
-
-    def lines(self) -> list[str]:
-        """What a user should know before training starts."""
-        base = _load(self.folder, self.head, self.settings, seed=0)
-        above = f"{self.head.saved_part}."
-        added = sum(one.numel() for name, one in base.model.named_parameters() if name.startswith(above))
-        pools = self.head.uses_pooler(self.folder.config)
-        unread = {self.head.saved_part} if pools else {self.head.saved_part, "pooler"}
-        missing = [part for part in base.new_parts if part not in unread]
-        assert self.training.steps is not None, "a budget in steps"
-        examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
-        steps = counted(self.training.steps, "step")
-        before = self.folder.metadata.spec
-        lines = [
-            f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
-            + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
-            + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
-        ]
-        for split, features in (("train", self.train), ("dev", self.dev)):
-            if features is not None and features.rows.truncated:
-                cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
-                lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
-        windows, of_epoch = len(self.train), self._epoch_units()
-        if windows > of_epoch:
-            lines.append(
-                f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "
-                f"windows as there are examples, {of_epoch / windows:.0%} of them"
-            )
-        if self.data.held_out:
-            held = "a tenth of the training examples is held out"
-            lines.append(f"no dev file: {held if self.data.dev else 'no label has an example to spare for scores'}")
-        return lines
-
-    def options(self) -> str:
-        """The settings that a recipe decides, as options of the command."""
-        one, rates = self.settings, self.training
-        values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
-        values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
-        values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
-        if one.language_model_loss:
-            values["language-model-loss"] = f"{one.language_model_loss:g}"
-        return " ".join(f"--{name} {value}" for name, value in values.items())
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -242,11 +211,13 @@ class FinetuningJob:
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),
+            **({} if self.teaching is None else {"teaching": dict(self.teaching.record())}),
         }
 
     def digests(self) -> dict[str, str]:
         """The digests of the files, the vocabulary, the base model's weights, and the encoded training and dev rows."""
-        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests}
+        taught = {} if self.teaching is None else self.teaching.digests()
+        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests, **taught}
 
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
@@ -298,7 +269,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         begun = resume and (path / "settings.json").exists()
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
-        model = _load(self.folder, self.head, self.settings, seed=seed).model
+        model = new_model(self.folder, self.head, self.settings, seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
         workload = (VectorTraining if self.head.is_vector else Finetuning)(
@@ -311,6 +282,7 @@ class FinetuningJob:
             self.runtime,
             seed=seed,
             on_scores=on_scores,
+            teaching=self.teaching,
         )
         outcome = train(workload, training, run, label=label)
         result, spec = self._judge(path, training, outcome, workload.model)
@@ -379,6 +351,7 @@ class FinetuningJob:
                 "best_step": result.best_step,
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
+                **({} if self.teaching is None else self.teaching.origin()),
             },
             steps=self.folder.metadata.steps,
             tokens=self.folder.metadata.tokens,
@@ -395,7 +368,7 @@ class FinetuningJob:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+def new_model(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     """The base model with a new head, and what else the settings train."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:

@@ -67,7 +67,7 @@ def tune(
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
     if not resume:
-        require_unused(out, "name another folder", besides=CONTINUED)
+        require_unused(out, "name another folder", besides=(CONTINUED,))
     folder = search_folder(out)
     with locked_folder(folder):
         settings, recipe = search_settings(

@@ -28,6 +28,7 @@ from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.lanes import count_lanes, lanes_for
+from bertsmith.training.teaching import Teaching
 from bertsmith.training.workload import StepPlan, Workload
 
 
@@ -44,6 +45,7 @@ class Finetuning(Workload):
         runtime: device and precision.
         seed: for the order of the examples and for dropout.
         on_scores: receives the scores of every evaluation.
+        teaching: a teacher, whose loss takes the place of that of the task.
     """
 
     model: EncoderForTask
@@ -60,7 +62,11 @@ class Finetuning(Workload):
         *,
         seed: int,
         on_scores: Callable[[Mapping[str, float]], None] | None = None,
+        teaching: Teaching | None = None,
     ) -> None:
+        if teaching is not None:
+            teaching.prepare(model, seed)
+        self.teaching = teaching
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
         self.settings, self.runtime, self.seed = settings, runtime, seed
@@ -128,7 +134,7 @@ class Finetuning(Workload):
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
         weight = self.settings.language_model_loss
-        trace = Trace() if weight else None
+        trace = Trace() if weight else None if self.teaching is None else self.teaching.new_trace()
         logits = model(
             batch,
             read=micro_batch.read,
@@ -140,6 +146,9 @@ class Finetuning(Workload):
         )
         loss, sums = self.task.loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets
+        if self.teaching is not None:
+            loss, more = self.teaching.loss(self.model, micro_batch, logits, trace, loss)
+            return loss, {**sums, **more}
         if trace is None:
             return loss, sums
         hidden = trace.hidden_states[-1].to(self.runtime.dtype)
@@ -152,7 +161,7 @@ class Finetuning(Workload):
         line = self.task.log_sums(sums)
         if "language_model_nll" in sums:
             line["language_model_loss"] = sums["language_model_nll"] / sums["units"]
-        return line
+        return line | (self.teaching.figures(sums) if self.teaching is not None else {})
 
     def higher_is_better(self) -> dict[str, bool]:
         """The score by which the task selects its best epoch; none without dev examples."""
@@ -192,8 +201,13 @@ def language_model_losses(model: EncoderForTask, hidden: Tensor, micro_batch: Ta
     row = torch.repeat_interleave(torch.arange(batch.num_rows, device=hidden.device), counts)
     empty = losses.new_zeros
     of_rows = empty(batch.num_rows).index_add(0, row, losses) / counts.clamp_min(1)
+    return mean_of_units(of_rows, micro_batch)
+
+
+def mean_of_units(of_rows: Tensor, micro_batch: TaskBatch) -> Tensor:
+    """The mean over the rows of each unit, [U], of one value for each row, [N]."""
     rows = torch.bincount(micro_batch.unit_of_row, minlength=micro_batch.num_units)
-    return empty(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
+    return of_rows.new_zeros(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
 
 
 def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.model.layers import ScaledLinear, linear
-from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.model.lstm_layer import BiLstm
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.our_names import READER_UNITS
 
@@ -78,18 +78,6 @@ class SentenceReader(nn.Module):
         ones = (1,) * len(texts)
         vectors = linear(dropped(texts, of_rows, DROPOUT, ones), self.hidden).tanh()
         return dropped(vectors, of_rows, DROPOUT, ones)
-
-
-class BiLstm(nn.Module):
-    """A layer of LSTM in each direction, side by side."""
-
-    def __init__(self, inputs: int, cells: int) -> None:
-        super().__init__()
-        self.right, self.left = LstmLayer(inputs, cells), LstmLayer(inputs, cells)
-
-    def forward(self, x: Tensor, lengths: Lengths) -> Tensor:
-        """The hidden states [T, 2C] of `x` [T, K]."""
-        return torch.cat([self.right(x, lengths)[0], self.left(x, lengths, backward=True)[0]], dim=1)
 
 
 def attended(states: Tensor, lengths: Lengths, places: tuple[int, ...]) -> Tensor:

@@ -33,11 +33,15 @@ class Trace:
             positions are read, the last one is [R, D].
         attentions: for each layer a list of N tensors [A, s, s] (in the last layer [A, r, s] if only some positions are
             read).
+        with_queries: whether to record queries and keys; only a Transformer has them.
+        queries: the queries and keys of each layer, [T, D] each, with their gradients.
     """
 
     with_attentions: bool = False
+    with_queries: bool = False
     hidden_states: list[Tensor] = dataclasses.field(default_factory=list)
     attentions: list[list[Tensor]] = dataclasses.field(default_factory=list)
+    queries: list[tuple[Tensor, Tensor]] = dataclasses.field(default_factory=list)
 
 
 class NormedPooler(nn.Linear):

@@ -162,6 +162,18 @@ class LstmLayer(nn.Module):
         return torch.cat(outputs), torch.cat(last_hidden), torch.cat(last_cells)
 
 
+class BiLstm(nn.Module):
+    """A layer of LSTM in each direction, side by side."""
+
+    def __init__(self, inputs: int, cells: int) -> None:
+        super().__init__()
+        self.right, self.left = LstmLayer(inputs, cells), LstmLayer(inputs, cells)
+
+    def forward(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
+        """The hidden states [T, 2C] of `x` [T, K]."""
+        return torch.cat([self.right(x, lengths)[0], self.left(x, lengths, backward=True)[0]], dim=1)
+
+
 def _by_torch(
     x: Tensor, counts: npt.NDArray[np.int64], hidden: Tensor, cells: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:

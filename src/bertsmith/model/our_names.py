@@ -23,7 +23,8 @@ BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
 HIDDEN_UNITS = 50
 READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
 READER_UNITS, READER_CELLS = 512, 1500
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD)
+PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD, PROJECTION)
 
 
 def whole(ours: str) -> str:

@@ -234,6 +234,8 @@ class Layer(nn.Module):
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
         query, key = self.placed(query, key, shared, read)
+        if shared.trace is not None and shared.trace.with_queries:
+            shared.trace.queries.append((query, key))
         runs, positions = batch.runs if read is None else read.runs, None if read is None else batch.positions
         if earlier is not None:
             key, value = earlier.continued(f"{name}.key", key), earlier.continued(f"{name}.value", value)

@@ -42,6 +42,7 @@ from bertsmith.training.distributed import on_first_rank, process_group
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
+from bertsmith.training.teaching import Teaching
 
 # Inputs given by path; their content is compared by digest, so a run can be resumed after they were moved.
 PLACES = ("corpus", "run.init", "run.config")
@@ -64,6 +65,7 @@ def pretrain(
     *,
     resume: bool = False,
     on_evaluation: OnEvaluation | None = None,
+    teaching: Teaching | None = None,
 ) -> TrainResult:
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
@@ -73,6 +75,7 @@ def pretrain(
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
             if the run was stopped before its number of steps was known, while steps were timed for its minutes.
         on_evaluation: see `train`.
+        teaching: a teacher to learn from, with an objective of masked pieces alone; in a single process.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -107,15 +110,17 @@ def pretrain(
         "data": {name: value for name, value in to_dict(data).items() if name not in _NEW or value != _NEW[name]},
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
+        **({} if teaching is None else {"teaching": dict(teaching.record())}),
     }
     digests = {
         "corpus": digest_file(Path(corpus) / "corpus.json"),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
         **({"segmenter": segmenter_version()} if data.chinese_words else {}),
+        **({} if teaching is None else teaching.digests()),
     }
     # What does not fit is refused before there is a folder.
-    workload = _workload(model, source, data, runtime, settings)
+    workload = _workload(model, source, data, runtime, settings, teaching)
     with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
         # The processes of one training share its folder, so one of them locks it.
         on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
@@ -130,13 +135,18 @@ def pretrain(
                 task="pretraining",
                 objective=data.objective,
                 trained_on=digests,
-                training={**_languages(source), **_selection(training, result)},
+                training={
+                    **_languages(source),
+                    **_selection(training, result),
+                    **({} if teaching is None else teaching.origin()),
+                },
                 steps=result.kept_step,
                 tokens=result.kept_tokens,
                 continued_from=before,
                 scores=result.scores,
             )
-            parts = (*workload.objective.trained_parts, *carried)
+            trains_own = teaching is None or teaching.trains_own
+            parts = (*(workload.objective.trained_parts if trains_own else ()), *carried)
             save_pretrained(folder, model, tokenizer, metadata, trained=parts, replace=True)
 
         spent = time.monotonic() - started
@@ -156,8 +166,20 @@ def _workload(
     data: PretrainingDataSettings,
     runtime: Runtime,
     settings: PretrainingRunSettings,
+    teaching: Teaching | None,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or tracks of contiguous text."""
+    """The work of a run: rows, or tracks of contiguous text.
+
+    Raises:
+        ConfigError: there is a teacher, and several processes, or an objective that is not one of masked pieces alone.
+    """
+    fits, processes = data.masked and not data.pairs, Rank.from_environment().count
+    require(
+        teaching is None or (fits and processes == 1),
+        expected="masked pieces alone and a single process, to learn from a teacher",
+        found=f"{processes} processes" if fits else data.objective,
+        fix="use --objective mlm without torchrun",
+    )
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].walk is walk_next_sentence and len(_languages(source).get("languages", ())) > 1:
         warn(
@@ -191,6 +213,7 @@ def _workload(
         sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
         layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
+        teaching=teaching,
     )
 
 

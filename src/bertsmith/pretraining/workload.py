@@ -34,6 +34,7 @@ from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.pace import Pace
+from bertsmith.training.teaching import Teaching
 from bertsmith.training.workload import StepPlan, Workload
 
 # Held-out rows are masked as in the paper, whatever the masks of the training, so that losses can be compared.
@@ -81,6 +82,12 @@ class PretrainingBatch:
     backward: Tensor | None = None
     backward_targets: Tensor | None = None
 
+    @property
+    def predicted_positions(self) -> Tensor:
+        """The flat positions of the predictions in the batch, int64 [M]."""
+        assert self.predicted is not None, "an objective that predicts pieces"
+        return self.read.positions[self.predicted]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -117,6 +124,7 @@ class Pretraining(Workload):
         sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
             figures of the steps are then those of the sample, held-out figures are exact.
         layer_decay: learning rate of each layer as a fraction of that of the layer above.
+        teaching: a teacher, whose loss takes the place of that of the objective, which predicts masked pieces alone.
     """
 
     model: EncoderForPreTraining
@@ -139,7 +147,11 @@ class Pretraining(Workload):
         unigram: npt.NDArray[np.int64] | None = None,
         sampled_pieces: int | None = None,
         layer_decay: float = 1.0,
+        teaching: Teaching | None = None,
     ) -> None:
+        if teaching is not None:
+            teaching.prepare(model, data.seed)
+        self.teaching = teaching
         self.model = model.to(runtime.torch_device)
         self.layer_decay = layer_decay
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
@@ -201,12 +213,17 @@ class Pretraining(Workload):
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
+        if self.teaching is not None:
+            return self._taught(self.teaching, model, micro_batch, noise)
         sample = None if self._sampler is None else self._sampler.of_step(micro_batch.step)
         return self._losses(model, micro_batch, noise, sample)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
         line = self.objective.figures(sums)
+        if self.teaching is not None and (taught := self.teaching.figures(sums)):
+            del line["loss"]  # that of the step has more terms
+            line = {**(line if self.teaching.trains_own else {}), **taught}
         if self.unigram_entropy is not None:
             line["unigram_entropy"] = self.unigram_entropy
         return line
@@ -243,6 +260,18 @@ class Pretraining(Workload):
                 progress.advance(micro_batch.batch.num_rows)
         return sums
 
+    def _taught(
+        self, teaching: Teaching, model: nn.Module, batch: PretrainingBatch, noise: Noise | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `_losses`, with a teacher, who may compare the hidden states of all positions."""
+        trace = teaching.new_trace()
+        output: PreTrainingOutput = model(
+            batch.batch, masked=batch.predicted_positions, noise=noise, dtype=self.runtime.dtype, trace=trace
+        )
+        own, sums = self._own_loss(output, batch, None)
+        loss, more = teaching.loss(model, batch, output, trace, own)
+        return loss, {**sums, **more}
+
     def _losses(
         self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None, sample: PieceSample | None = None
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -258,6 +287,12 @@ class Pretraining(Workload):
             noise=noise,
             dtype=self.runtime.dtype,
         )
+        return self._own_loss(output, batch, sample)
+
+    def _own_loss(
+        self, output: PreTrainingOutput, batch: PretrainingBatch, sample: PieceSample | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the objective, summed over its terms, and the sums for the log."""
         loss = torch.zeros((), device=batch.batch.token_ids.device)
         sums: dict[str, Tensor] = {}
         for term in self.objective.terms:

@@ -158,14 +158,19 @@ class ChoiceTask(Task):
         import torch.nn.functional as F
 
         assert batch.targets is not None, "the examples have labels"
-        exact = logits[:, 0] if logits.dtype == torch.float64 else logits[:, 0].float()
-        widest = int(batch.place_in_unit.max()) + 1
-        nowhere = exact.new_full((batch.num_units, widest), -torch.inf)
-        scores = nowhere.index_put((batch.unit_of_row, batch.place_in_unit), exact)  # [units, widest]
+        exact = logits if logits.dtype == torch.float64 else logits.float()
+        scores = _scores_of_units(exact, batch, -torch.inf)
         nll = F.cross_entropy(scores, batch.targets, reduction="sum")
         correct = (scores.detach().argmax(-1) == batch.targets).sum()
         count = torch.tensor(batch.num_units, device=logits.device)
         return nll, {"nll": nll.detach(), "correct": correct, "count": count}
+
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The divergence over the endings of each unit; see `Task.soft_loss`."""
+        from bertsmith.tasks.soft_targets import NOWHERE, divergence, exact
+
+        scores, gold = (_scores_of_units(exact(one), batch, NOWHERE) for one in (logits, wanted))
+        return divergence(scores, gold, temperature).sum()
 
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
@@ -204,6 +209,17 @@ class ChoiceTask(Task):
         """Whether the same index is chosen for every example although the gold indices differ."""
         gold = {example.label for example in _choices(examples)}
         return len(gold) > 1 and len({prediction.index for prediction in predictions}) == 1
+
+
+def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
+    """The scores [units, widest] of the endings of each unit, from those of the rows [n, 1].
+
+    Args:
+        missing: the score of endings that a unit does not have.
+    """
+    widest = int(batch.place_in_unit.max()) + 1
+    empty = logits.new_full((batch.num_units, widest), missing)
+    return empty.index_put((batch.unit_of_row, batch.place_in_unit), logits[:, 0])
 
 
 def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:

@@ -169,6 +169,16 @@ class ClassificationTask(Task):
         count = torch.tensor(batch.num_units, device=logits.device)
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
 
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The divergence of each example; for multi-label tasks, the mean over the labels. See `Task.soft_loss`."""
+        from bertsmith.tasks.soft_targets import binary_divergence, divergence, exact
+
+        pooling = self.spec.settings.pooling
+        scores, gold = (pooled_units(exact(one), batch, pooling) for one in (logits, wanted))  # [E, K]
+        if self.spec.multi_label:
+            return binary_divergence(scores, gold, temperature).mean(-1).sum()
+        return divergence(scores, gold, temperature).sum()
+
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[LabelPrediction]:

@@ -114,6 +114,15 @@ class RegressionTask(Task):
         loss = (values - batch.targets).square().sum()
         return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
 
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The squared error against the teacher's numbers; see `Task.soft_loss`."""
+        from bertsmith.tasks.soft_targets import exact
+
+        pooling = self.spec.settings.pooling
+        return (
+            (pooled_units(exact(logits), batch, pooling) - pooled_units(exact(wanted), batch, pooling)).square().sum()
+        )
+
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[NumberPrediction]:

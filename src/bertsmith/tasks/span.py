@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
+    from bertsmith.model.batch import Run
 
 Value = TypeVar("Value")
 
@@ -153,14 +154,24 @@ class SpanTask(Task):
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
         losses, hits = [], []
         for run in batch.batch.runs:
-            rows = exact[run.token : run.token + run.rows * run.length].view(run.rows, run.length, 2)
-            ends = rows.transpose(1, 2).reshape(2 * run.rows, run.length)  # start and end of each row alternate
+            ends = _ends_of_rows(exact, run)
             targets = batch.targets[run.row : run.row + run.rows].reshape(-1)
             losses.append(F.cross_entropy(ends, targets, reduction="sum"))
             hits.append((ends.detach().argmax(1) == targets).view(run.rows, 2).all(1).sum())
         loss = torch.stack(losses).sum() / 2
         count = torch.tensor(batch.batch.num_rows, device=logits.device)
         return loss, {"nll": loss.detach(), "correct": torch.stack(hits).sum(), "count": count}
+
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The mean of the start and end divergences, summed over windows. See `Task.soft_loss`."""
+        import torch
+
+        from bertsmith.tasks.soft_targets import divergence
+
+        both = [
+            divergence(_ends_of_rows(logits, run), _ends_of_rows(wanted, run), temperature) for run in batch.batch.runs
+        ]
+        return torch.cat(both).sum() / 2
 
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
@@ -247,6 +258,12 @@ class SpanTask(Task):
         return (
             bool(golds) and len({prediction.text for prediction in predictions}) == 1 and not set.intersection(*golds)
         )
+
+
+def _ends_of_rows(logits: "Tensor", run: "Run") -> "Tensor":
+    """The logits [2n, s] of the start and the end of each of n rows, which alternate, from those of tokens [T, 2]."""
+    rows = logits[run.token : run.token + run.rows * run.length].view(run.rows, run.length, 2)
+    return rows.transpose(1, 2).reshape(2 * run.rows, run.length)
 
 
 def _questions(examples: Sequence[Example]) -> Sequence[QuestionExample]:

@@ -213,6 +213,14 @@ class TaggingTask(Task):
         correct = (logits.detach().argmax(-1) == batch.targets).sum()
         return nll, {"nll": nll.detach(), "correct": correct, "count": (batch.targets != NO_LABEL).sum()}
 
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The divergence over the words with a known tag; see `Task.soft_loss`."""
+        from bertsmith.tasks.soft_targets import divergence
+
+        assert batch.targets is not None, "the sentences have tags"
+        is_known = batch.targets != NO_LABEL
+        return divergence(logits[is_known], wanted[is_known], temperature).sum()
+
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[TagsPrediction]:

@@ -220,6 +220,16 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The loss against the logits of a teacher, summed over the targets of a micro-batch, in at least fp32.
+
+        Args:
+            logits: [r, K], at the positions that the head reads.
+            wanted: those of the teacher, [r, K].
+            temperature: of both distributions; numbers have none.
+        """
+
+    @abc.abstractmethod
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> Sequence[Prediction]:

@@ -9,7 +9,7 @@
         best-00000100.safetensors   on request, the parameters with the best held-out value, by their step
         model/              the resulting model folder, written by the caller
         tensorboard/        on request
-        continued/          on request, the continued pre-training that comes before fine-tuning
+        continued/, teacher/, start/, first-stage/   what comes before the run, see `PREPARED`
 
 After a crash the log is cut back to the checkpoint from which the run resumes, so in the end it is the log of an
 uninterrupted run.
@@ -58,9 +58,11 @@ from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
 SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
-CONTINUED = "continued"  # the only folder that a run may find in its own when it is created
+CONTINUED = "continued"
+# Of a student: the stored logits of its teacher, the model that it starts from, and its first stage.
+TEACHER, START, FIRST_STAGE = "teacher", "start", "first-stage"
+PREPARED = (CONTINUED, TEACHER, START, FIRST_STAGE)  # what a run may find in its folder when it is created
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
-
 # What is read of the record and of its resolved settings, see `misfit`.
 _RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
 _RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
@@ -96,7 +98,7 @@ class RunFolder:
         """A new run folder with its settings.json.
 
         Args:
-            path: a folder that does not exist or is empty, apart from `continued/` and traces of an interrupted start.
+            path: a folder that does not exist or is empty, apart from `PREPARED` and traces of an interrupted start.
             settings: plain values, nested by topic; the training settings are under "train".
             digests: digests of the inputs, by name; they must be the same when the run is resumed.
 
@@ -104,7 +106,7 @@ class RunFolder:
             RunError: the folder is not empty, or cannot be written.
         """
         require_no_file(path)
-        if path.is_dir() and not is_unused(path, besides=CONTINUED):
+        if path.is_dir() and not is_unused(path, besides=PREPARED):
             is_run = (path / SETTINGS_FILE).exists()
             raise RunError(
                 expected=f"a new folder '{path}'",

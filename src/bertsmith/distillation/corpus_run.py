@@ -1,0 +1,131 @@
+"""A student of a pre-trained model, taught on plain text: `bertsmith distill corpus` as a function.
+
+::
+
+    RUN/start/    the student as it starts: layers of the teacher, or a new model
+    RUN/          the pre-training run of the student (see pretraining.run); RUN/model/ is the student
+
+Nothing is trained in a loop of its own: the student is pre-trained, and a `CorpusTeaching` adds the loss.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings, CorpusTeaching
+from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
+from bertsmith.distillation.task_teaching import summary_of
+from bertsmith.errors import CheckpointError, RunError
+from bertsmith.locks import locked_folder, require_unused
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import pretrain
+from bertsmith.progress import counted, tell
+from bertsmith.runtime import choose
+from bertsmith.settings import require
+from bertsmith.training.result import TrainResult
+from bertsmith.training.run_folder import SETTINGS_FILE, START
+
+# What differs from continued pre-training: the optimizer of the README of DistilBERT's code, dynamic masks, one segment.
+RECIPE: Mapping[str, Any] = {
+    "objective": "mlm",
+    "dynamic": True,
+    "optimizer": "adam",
+    "learning_rate": 5e-4,
+    "beta2": 0.98,
+    "epsilon": 1e-6,
+    "weight_decay": 0.0,
+    "warmup_share": 0.05,
+    "clip_norm": 5.0,
+    "schedule": "hf_linear",
+    "bias_correction": True,
+}
+
+
+def distill_corpus(
+    teacher: str | Path,
+    corpus: str | Path,
+    out: Path,
+    settings: CorpusDistillationSettings,
+    *,
+    given: Mapping[str, Any],
+    resume: bool = False,
+) -> TrainResult:
+    """Trains a student on a corpus and writes RUN/model.
+
+    Args:
+        teacher: the pre-trained model to learn from; for soft targets with a masked-LM head.
+        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer.
+        out: RUN; new, unless `resume`.
+        settings: method, student and weights.
+        given: fields of the settings of pre-training that differ from the recipe, with a budget.
+        resume: resume the run in `out`, with the same settings.
+
+    Raises:
+        BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not (out / SETTINGS_FILE).is_file():
+        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
+    for name in ("init", "size", "config", "architecture", "initialization"):
+        require(
+            given.get(name) is None,
+            expected="a student that --student and --layers define",
+            found=f"--{name}",
+            fix="leave it out",
+        )
+    folder = load_any(teacher)
+    if settings.is_distilbert and "mlm" not in folder.parts:
+        raise CheckpointError(
+            expected=f"a masked-LM head in the teacher '{folder.name}', for soft targets",
+            found=", ".join(folder.parts) or "no head",
+            fix="name the model as it was after pre-training, or use --method tinybert",
+        )
+    require(
+        not (settings.is_distilbert and settings.student != LAYERS),
+        expected="a student of the teacher's layers, for --method distilbert",
+        found=f"--student {settings.student}",
+        fix="use --method tinybert, or leave --student out",
+    )
+    student = _student(folder, settings, seed=int(given.get("seed", 1)))
+    # What does not fit is refused before anything is written.
+    runtime = choose(str(given.get("device", "auto")), str(given.get("precision", "auto")))
+    loaded = load_pretrained(folder).model.to(runtime.torch_device).eval()
+    origin = {"teacher": summary_of(folder), **student.record()}
+    digest = digest_of_tensors(folder.tensors)
+    teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
+    parts = settings_from_recipe({**RECIPE, **given, "init": str(out / START)})
+    tell(
+        f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
+        f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
+    )
+    if not resume:
+        with locked_folder(out):
+            _write_start(student.folder, out / START)
+    return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+
+
+def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
+    """The student, for DistilBERT in its architecture."""
+    student = student_of(teacher, settings.student, settings.layers, seed=seed)
+    if not settings.is_distilbert:
+        return student
+    return dataclasses.replace(student, folder=as_distilbert(student.folder))
+
+
+def _write_start(folder: ModelFolder, place: Path) -> None:
+    write_model_folder(
+        place,
+        config=folder.config,
+        tensors={name: tensor.float().contiguous() for name, tensor in folder.tensors.items()},
+        tokenizer=folder.tokenizer,
+        metadata=folder.metadata,
+        replace=True,
+    )

@@ -1,0 +1,129 @@
+"""The logits of a teacher on the rows of its students, computed once and kept in a folder.
+
+::
+
+    LOGITS/logits.json            digests of the teacher and of the rows, the shape, the rows of a block
+    LOGITS/block-00000.safetensors ...   float32 [positions of the block, outputs]
+
+A block is complete or absent, so an interrupted computation resumes with the next one. Logits of another teacher or
+of other rows are refused.
+
+Letters: N rows, R positions that the head reads, K outputs of the head.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.units import EncodedExamples, Logits, separate_rows
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_file, digest_bytes, read_json, remove_partials, write_json
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.progress import Progress
+from bertsmith.runtime import Runtime
+
+DESCRIPTION = "logits.json"
+BLOCK = 4096  # rows
+
+
+def stored_logits(
+    place: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
+) -> Logits:
+    """The teacher's logits at all positions that the head reads, float32 [R, K]: read from a folder, or computed.
+
+    Blocks that are missing are computed and written.
+
+    Args:
+        place: the folder, which is created.
+        model: the teacher, with the head of its task.
+        teacher: the digest of its parameters.
+        features: the rows.
+        micro_tokens: maximum tokens per micro-batch.
+
+    Raises:
+        InputError: the folder has the logits of another teacher or of other rows, or a file in it is damaged.
+    """
+    description: dict[str, Any] = {
+        "teacher": teacher,
+        "rows": digest_of_rows(features),
+        "positions": features.num_read,
+        "outputs": model.head.outputs,
+        "rows_per_block": BLOCK,
+    }
+    _require_same(place, description)
+    remove_partials(place)
+    count = len(features.rows)
+    parts: list[Logits] = []
+    with Progress("logits of the teacher", total=count, unit="rows", how=runtime.precision) as progress:
+        for number, begin in enumerate(range(0, count, BLOCK)):
+            end = min(begin + BLOCK, count)
+            part, path = rows_of(features, begin, end), place / f"block-{number:05d}.safetensors"
+            if path.is_file():
+                parts.append(_read(path, (part.num_read, model.head.outputs)))
+                progress.advance(end - begin)
+                continue
+
+            def advance(share: float, size: int = end - begin) -> None:
+                progress.advance(share * size)
+
+            found = task_logits(model.eval(), part, runtime, micro_tokens, advance)
+            with atomic_file(path) as file:
+                file.write(safetensors.numpy.save({"logits": found}))
+            parts.append(found)
+    return np.concatenate(parts)
+
+
+def digest_of_rows(features: EncodedExamples) -> str:
+    """The digest of what a model reads of examples, and where its head reads."""
+    rows, read = features.rows, b"" if features.read is None else features.read.tobytes()
+    return digest_bytes(rows.token_ids.tobytes() + rows.segment_ids.tobytes() + rows.lengths.tobytes() + read)
+
+
+def _require_same(place: Path, description: dict[str, Any]) -> None:
+    """Writes what the logits belong to, or compares it with what is there.
+
+    Raises:
+        InputError: they belong to something else.
+    """
+    path = place / DESCRIPTION
+    if not path.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        write_json(path, description)
+        return
+    found = read_json(path)
+    before = found if isinstance(found, dict) else {}
+    if before == description:
+        return
+    other = "another teacher" if before.get("teacher") != description["teacher"] else "other examples"
+    raise InputError(
+        expected=f"the logits of this teacher on these examples in '{place}'",
+        found=f"those of {other}",
+        fix="name another folder, or remove this one",
+    )
+
+
+def rows_of(features: EncodedExamples, begin: int, end: int) -> EncodedExamples:
+    """Some consecutive rows, as units of their own without gold."""
+    read = features.read
+    if read is not None:
+        first, last = features.rows.offsets[begin], features.rows.offsets[end]
+        read = read[np.searchsorted(read, first) : np.searchsorted(read, last)] - first
+    return separate_rows(features.rows.select(np.arange(begin, end)), read)
+
+
+def _read(path: Path, shape: tuple[int, int]) -> Logits:
+    try:
+        found = np.asarray(safetensors.numpy.load_file(path)["logits"])
+    except (safetensors.SafetensorError, KeyError, OSError) as error:
+        raise _damaged(path, str(error)[:80]) from error
+    if found.shape != shape or found.dtype != np.float32 or not np.isfinite(found).all():
+        raise _damaged(path, f"{found.dtype} {list(found.shape)}, or numbers that are not finite")
+    return found
+
+
+def _damaged(path: Path, found: str) -> InputError:
+    return InputError(expected=f"logits in '{path}'", found=found, fix="remove the file; it will be computed again")

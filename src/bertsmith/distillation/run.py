@@ -1,0 +1,316 @@
+"""A student of a fine-tuned model, from files to a model folder and a table: `bertsmith distill` as a function.
+
+::
+
+    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/ (see finetuning.run)
+    RUN/teacher/            the logits of the teacher, see `logits`
+    RUN/first-stage/        on request, the run in which states and attention alone were learned
+    RUN/without-teacher/    on request, the run of the same student on labels alone
+    RUN/distillation.json   what teacher and students cost, and what they score
+
+Nothing is trained in a loop of its own: the student is fine-tuned, and a `TaskTeaching` adds the loss.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.datasets.examples import Example, is_blank
+from bertsmith.distillation.augmentation import Augmenter
+from bertsmith.distillation.logits import digest_of_rows, rows_of, stored_logits
+from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.distillation.students import Student, student_of
+from bertsmith.distillation.task_teaching import TaskTeaching, state_pairs, summary_of
+from bertsmith.distillation.transfer_set import Sources, answered, read_sources
+from bertsmith.encoding.units import EncodedExamples, Logits
+from bertsmith.errors import RunError
+from bertsmith.files import digest_bytes
+from bertsmith.finetuning.finished_run import MODEL_FOLDER
+from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
+from bertsmith.finetuning.run import FinetuningResult, finetune
+from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.heads.models import EncoderForTask
+from bertsmith.locks import locked_folder, require_unused
+from bertsmith.model.our_names import OF_TWO_TEXTS
+from bertsmith.progress import counted, said_once, tell
+from bertsmith.runtime import Runtime, choose
+from bertsmith.settings import AUTO, split_settings
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
+
+WITHOUT = "without-teacher"
+SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taught:
+    """A student that was trained.
+
+    Attributes:
+        teacher: the model that it learned from.
+        spec: the task.
+        data: its examples; the training examples include those with answers of the teacher.
+        student: what it started from.
+        result: its fine-tuning run.
+        without: that of the same student without the teacher, if it was asked for.
+    """
+
+    teacher: ModelFolder
+    spec: TaskSpec
+    data: TaskData
+    student: Student
+    result: FinetuningResult
+    without: FinetuningResult | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
+
+    Attributes:
+        folder: the teacher.
+        model: it, with the head of its task, on the device.
+        digest: of its parameters.
+        spec: the task.
+        labelled: the labelled examples.
+        unlabelled: the examples with its answers.
+        answered_rows: their rows; None if there are none.
+        place: the folder of its logits.
+        runtime: device and precision of the teacher.
+        micro_tokens: maximum tokens per micro-batch.
+    """
+
+    folder: ModelFolder
+    model: EncoderForTask
+    digest: str
+    spec: TaskSpec
+    labelled: TaskData
+    unlabelled: list[Example]
+    place: Path
+    runtime: Runtime
+    micro_tokens: int
+    answered_rows: EncodedExamples | None = None
+
+    @property
+    def data(self) -> TaskData:
+        """All examples that the student learns from, the labelled ones first."""
+        return dataclasses.replace(self.labelled, train=[*self.labelled.train, *self.unlabelled])
+
+    def logits(self, features: EncodedExamples, name: str) -> Logits:
+        """The teacher's logits on rows, from a folder or computed."""
+        place = self.place / name
+        return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
+
+    def logits_of(self, job: FinetuningJob) -> Logits:
+        """The teacher's logits on the training rows of a job, of which the last ones may have been computed before."""
+        rows, before = len(job.train.rows), self.answered_rows
+        if before is None:
+            return self.logits(job.train, "labelled")
+        border = rows - len(before.rows)
+        others = rows_of(job.train, border, rows) if border >= 0 else None
+        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
+            return self.logits(job.train, "all")
+        labelled = [self.logits(rows_of(job.train, 0, border), "labelled")] if border else []
+        return np.concatenate([*labelled, self.logits(others, "unlabelled")])
+
+
+def distill_task(
+    teacher: str | Path,
+    out: Path,
+    sources: Sources,
+    settings: DistillationSettings,
+    *,
+    given: Mapping[str, Any],
+    seeds: int | None = None,
+    resume: bool = False,
+    without_teacher: bool | None = None,
+    logits: Path | None = None,
+    recipe: str = AUTO,
+) -> Taught:
+    """Trains a student of a fine-tuned model and writes RUN/model and RUN/report.json.
+
+    Args:
+        teacher: the model to learn from: folder, Google checkpoint, run folder or hub id.
+        out: RUN; new, unless `resume`.
+        sources: the files with examples.
+        settings: the student and the losses.
+        given: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
+        seeds: number of trainings of each student, see `finetune`.
+        resume: resume the run in `out`.
+        without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
+        logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
+        recipe: where settings that are not given come from.
+
+    Raises:
+        BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; what was computed is kept.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not out.is_dir():
+        raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
+    folder = load_any(teacher)
+    spec, labelled, unlabelled = read_sources(folder, sources)
+    student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
+    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
+    with locked_folder(out, create=not resume):
+        lesson = _lesson(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
+    job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
+    if settings.has_states or settings.first_stage:
+        state_pairs(job, lesson.model.encoder, settings.of_first_stage() if settings.first_stage else settings)
+    taught = lesson.logits_of(job)
+    if settings.first_stage:
+        job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
+    teaching = _teaching(job, lesson, student, taught, settings)
+    result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
+    without = None
+    if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
+        same = {**given, **({"reads": job.settings.reads} if job.head.pooled else {})}
+        without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
+    return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
+
+
+def _lesson(
+    folder: ModelFolder,
+    spec: TaskSpec,
+    labelled: TaskData,
+    unlabelled: list[Example],
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    place: Path,
+) -> Lesson:
+    """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
+    one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
+    runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
+    task = task_for(spec)
+    loaded = load_for_task(folder, task.head, keep_head=True)
+    lesson = Lesson(
+        folder=folder,
+        model=loaded.model.to(runtime.torch_device).eval(),
+        digest=digest_of_tensors(folder.tensors),
+        spec=spec,
+        labelled=labelled,
+        unlabelled=[],
+        place=place,
+        runtime=runtime,
+        micro_tokens=one.micro_tokens,
+    )
+    others = [example for example in unlabelled if not is_blank(example)]
+    if settings.augment:
+        texts = [*labelled.train, *others]
+        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(given.get("seed", 1)))
+        tell(f"augmentation: {counted(len(copies), 'changed copy', 'changed copies')} of {counted(len(texts), 'text')}")
+        others += copies
+    if not others:
+        return lesson
+    task.check(others, gold=False)
+    features = task.encode(others, loaded.tokenizer, training=True)
+    rows = rows_of(features, 0, len(features.rows))
+    predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
+    return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
+
+
+def _job(
+    lesson: Lesson,
+    student: Student,
+    data: TaskData,
+    out: Path,
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    recipe: str,
+    *,
+    resume: bool,
+) -> tuple[FinetuningJob, dict[str, str]]:
+    """The fine-tuning of a student, with settings of the recipe for it, and what `finetune` records of both."""
+    spec = lesson.spec
+    situation = situation_of(spec.name, spec.kind, len(data.train), student.folder)
+    values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **given})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    if chosen.reads == PROBE:
+        reads = reads_of_run(out) if resume else None
+        if settings.has_states or settings.first_stage:  # the rows of student and teacher are then compared
+            reads = reads or ("mean" if spec.reads in OF_TWO_TEXTS else spec.reads)
+        chosen = dataclasses.replace(chosen, reads=reads or PROBE)
+    job = FinetuningJob.prepare(student.folder, spec, data, chosen, rates)
+    return job, {"recipe_name": recipe, "source_name": student.about}
+
+
+def _of_student(student: Student, spec: TaskSpec) -> dict[str, Any]:
+    """Settings that a student needs which is no pre-trained Transformer, in place of those of the recipe."""
+    if student.folder.config.has_attention or not student.is_new:
+        return {}
+    pooled = spec.kind in ("classification", "regression", "choice")
+    reads = {"reads": "pair" if spec.has_two_texts else "concat"} if pooled else {}
+    return {**reads, "start": "random", "freeze": "nothing", "learning_rate": 2e-3, "epochs": 20.0}
+
+
+def _teaching(
+    job: FinetuningJob, lesson: Lesson, student: Student, taught: Logits, settings: DistillationSettings
+) -> TaskTeaching:
+    origin = {"teacher": summary_of(lesson.folder), **student.record()}
+    digests = {"teacher": lesson.digest, "teacher_logits": digest_bytes(taught.tobytes())}
+    return TaskTeaching(job, taught, settings, digests, origin, lesson.model.encoder)
+
+
+def _first_stage(
+    job: FinetuningJob,
+    lesson: Lesson,
+    student: Student,
+    taught: Logits,
+    settings: DistillationSettings,
+    out: Path,
+    names: Mapping[str, str],
+    *,
+    resume: bool,
+) -> FinetuningJob:
+    """The job on the student after a stage in which it learned states and attention alone."""
+    place = out / FIRST_STAGE
+    epochs = dataclasses.replace(job.settings, epochs=settings.first_stage, start="random", freeze="nothing")
+    rates = dataclasses.replace(job.recipe, keep="last", evaluate_every=10**9, patience=None)
+    first = job.with_settings(epochs, rates)
+    first = first.taught_by(_teaching(first, lesson, student, taught, settings.of_first_stage()))
+    tell(f"first stage: states and attention, {settings.first_stage:g} epochs")
+    with said_once():
+        _trained(first, place, 1, resume=resume, names=names)
+    # What the second stage starts from is no model of a task.
+    found = load_any(place / MODEL_FOLDER)
+    started = dataclasses.replace(found, metadata=student.folder.metadata)
+    return job.on_base(started, job.settings.reads, job.recipe)
+
+
+def _without(
+    lesson: Lesson,
+    student: Student,
+    place: Path,
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    recipe: str,
+    seeds: int | None,
+    *,
+    resume: bool,
+) -> FinetuningResult:
+    """The run of the same student from the same start on the labelled examples alone."""
+    tell("the same student without the teacher, for comparison; --no-without-teacher leaves it out")
+    plain = dataclasses.replace(settings, state_weight=0.0, attention_weight=0.0, first_stage=0.0)
+    job, names = _job(lesson, student, lesson.labelled, place, plain, given, recipe, resume=resume)
+    return _trained(job, place, seeds, resume=resume, names=names)
+
+
+def _trained(
+    job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
+) -> FinetuningResult:
+    begun = resume and (out / SETTINGS_FILE).is_file()
+    return finetune(
+        job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names
+    )

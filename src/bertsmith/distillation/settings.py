@@ -1,0 +1,87 @@
+"""The settings of task distillation: the student, the losses, and what else is trained for comparison."""
+
+import dataclasses
+import math
+
+from bertsmith.settings import help_field, require, require_limits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationSettings:
+    """The settings of a distillation, apart from those of fine-tuning.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    student: str = help_field(
+        "layers",
+        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH such as "
+        "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
+    )
+    layers: str | None = help_field(
+        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
+    )
+    temperature: float = help_field(2.0, "of the soft targets, both of teacher and student", most=1000)
+    soft_weight: float = help_field(1.0, "weight of the loss against the teacher's logits")
+    label_weight: float = help_field(
+        0.5, "weight of the loss of labels; a text without a label has the teacher's answer as one"
+    )
+    state_weight: float = help_field(
+        0.0, "weight of the squared error of embeddings and hidden states, with a learned projection of other widths"
+    )
+    attention_weight: float = help_field(
+        0.0, "weight of the squared error of attention scores; student and teacher need as many heads"
+    )
+    first_stage: float = help_field(
+        0.0, "epochs of a first stage with the errors of states and attention alone, as TinyBERT has it", most=10_000
+    )
+    augment: int = help_field(
+        0, "that many changed copies of each text: words replaced by fillings of a masked LM or by near words", most=1000
+    )
+    fill_with: str | None = help_field(
+        None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]"
+    )
+    word_vectors: str | None = help_field(
+        None, "with --augment: word vectors, whose nearest neighbours replace words of several pieces [none: they stay]"
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require(
+            0 < self.temperature < math.inf,
+            expected="a temperature above 0",
+            found=self.temperature,
+            fix="use 2",
+        )
+        for name in ("soft_weight", "label_weight", "state_weight", "attention_weight", "first_stage", "augment"):
+            value = getattr(self, name)
+            require(value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
+        require(
+            self.soft_weight > 0 or self.state_weight > 0 or self.attention_weight > 0,
+            expected="a loss against the teacher with a weight above 0",
+            found="none",
+            fix="raise soft_weight, or use `bertsmith finetune`, which has no teacher",
+        )
+        for name in ("fill_with", "word_vectors"):
+            require(
+                getattr(self, name) is None or self.augment > 0,
+                expected=f"{name} only with copies to make",
+                found="augment 0",
+                fix=f"give --augment, or leave --{name.replace('_', '-')} out",
+            )
+
+    @property
+    def has_states(self) -> bool:
+        """Whether a loss of the main stage compares hidden states or attention."""
+        return self.state_weight > 0 or self.attention_weight > 0
+
+    def of_first_stage(self) -> "DistillationSettings":
+        """The settings of the first stage: states and attention alone, with weights of 1 unless they have others."""
+        return dataclasses.replace(
+            self,
+            soft_weight=0.0,
+            label_weight=0.0,
+            state_weight=self.state_weight or 1.0,
+            attention_weight=self.attention_weight or 1.0,
+        )

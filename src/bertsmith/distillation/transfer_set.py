@@ -1,0 +1,151 @@
+"""The examples that a student learns from: labelled ones, and others that have the answers of the teacher as labels.
+
+An example without a label gets the answer of the teacher. So every kind of task can use unlabelled texts, the loss of
+labels and that of soft targets apply to all examples alike, and the loop needs to know nothing about it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.datasets.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.datasets.label_map import LabelMap
+from bertsmith.datasets.text_lines import TextLines
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.files import digest_file
+from bertsmith.progress import counted, tell, warn
+from bertsmith.randomness import generator
+from bertsmith.settings import require
+from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.tasks.named_tasks import form_of, official_spec, read_examples, require_kind, task_name
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.typed_examples import example_of_line
+
+_LINES = (".txt", "")  # endings of files with one example on each line
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The files of a distillation.
+
+    Attributes:
+        train: labelled examples; None for unlabelled ones alone.
+        dev: labelled examples to score on; by default a tenth of the labelled training examples.
+        unlabelled: examples without labels, or whose labels are ignored.
+        task: the name of the task whose format the files have; that of the teacher by default.
+        columns: the columns of tables.
+        map_labels: new names of the labels in the files.
+        limit: use a random sample of that many labelled training examples.
+    """
+
+    train: Path | None = None
+    dev: Path | None = None
+    unlabelled: Path | None = None
+    task: str | None = None
+    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
+    map_labels: LabelMap | None = None
+    limit: int | None = None
+
+
+def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, TaskData, list[Example]]:
+    """The task of the teacher, the labelled examples, and those without labels.
+
+    The spec has neither the threshold nor the temperature of the teacher, which are fitted to its answers.
+
+    Raises:
+        CheckpointError: the teacher has no task head.
+        ConfigError: there is nothing to learn from.
+        InputError: a file cannot be read; the message names file and row.
+    """
+    spec = require_spec(teacher)
+    name = task_name(sources.task or form_of(spec))
+    require_kind(name, spec)
+    if teacher.metadata.spec is None:
+        spec = official_spec(name, spec)
+    require(
+        sources.train is not None or sources.unlabelled is not None,
+        expected="examples to learn from",
+        found="none",
+        fix="name labelled ones with --train, or others with --unlabelled",
+    )
+    digests = {
+        what: digest_file(path)
+        for what, path in (("train", sources.train), ("dev", sources.dev), ("unlabelled", sources.unlabelled))
+        if path is not None and path.is_file()
+    }
+
+    def read(path: Path, *, training: bool) -> list[Example]:
+        found = read_examples(
+            name, path, sources.columns, training=training, scheme=spec.scheme, map_labels=sources.map_labels
+        )
+        return list(found.examples)
+
+    train = [] if sources.train is None else read(sources.train, training=True)
+    if sources.limit is not None and sources.limit < len(train):
+        chosen = generator(0, "limited examples").choice(len(train), sources.limit, replace=False)
+        train = [train[number] for number in sorted(chosen.tolist())]
+    unlabelled = [] if sources.unlabelled is None else _read_unlabelled(sources.unlabelled, name, spec, sources.columns)
+    dev, held_out = [] if sources.dev is None else read(sources.dev, training=False), False
+    if sources.dev is None and train:
+        train, dev = split_dev(train, seed=0)
+        held_out = True
+    if spec.pair is None and isinstance(one := next(iter([*train, *unlabelled])), TextExample):
+        spec = dataclasses.replace(spec, pair=one.second is not None)
+    spec = dataclasses.replace(spec, threshold=None, temperature=1.0)
+    return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
+
+
+def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: TaskSpec) -> list[Example]:
+    """Examples with the answers of a teacher as their labels; questions without any answer are left out."""
+    found = [_answered(one, prediction, spec) for one, prediction in zip(examples, predictions, strict=True)]
+    kept = [one for one in found if one is not None]
+    if len(kept) < len(found):
+        warn(f"{counted(len(found) - len(kept), 'question')} left out: the teacher found no answer")
+    return kept
+
+
+def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | None:
+    assert isinstance(prediction, Prediction)
+    if isinstance(example, TaggedExample):
+        return dataclasses.replace(example, tags=prediction.tags)  # type: ignore[attr-defined]
+    if isinstance(example, ChoiceExample):
+        return dataclasses.replace(example, label=prediction.index)  # type: ignore[attr-defined]
+    if isinstance(example, QuestionExample):
+        begin, end = prediction.start, prediction.end  # type: ignore[attr-defined]
+        if begin < end:
+            answers = (Answer(example.context[begin:end], begin),)
+            return dataclasses.replace(example, answers=answers, absent_answers=(), is_impossible=False)
+        if not spec.unanswerable:
+            return None
+        return dataclasses.replace(example, answers=(), absent_answers=(), is_impossible=True)
+    if spec.kind == "regression":
+        return dataclasses.replace(example, label=float(prediction.value))  # type: ignore[attr-defined]
+    label = prediction.chosen if spec.multi_label else prediction.label  # type: ignore[attr-defined]
+    return dataclasses.replace(example, label=label)
+
+
+def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettings) -> list[Example]:
+    """The examples of a file without their labels: lines as `predict` reads them, or a file of the task.
+
+    Raises:
+        InputError: there is no such file, or a line is none of the task.
+    """
+    if path.suffix.lower() not in _LINES:
+        return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
+    if not path.is_file():
+        raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
+    examples, empty = list[Example](), 0
+    for number, line in enumerate(TextLines(path), start=1):
+        if line.strip():
+            examples.append(example_of_line(spec, line, number, f"'{path}'"))
+        else:
+            empty += 1
+    if empty:
+        tell(f"{path}: {counted(empty, 'empty line')} left out")
+    if not examples:
+        raise ConfigError(expected=f"examples without labels in '{path}'", found="none", fix="name another file")
+    return examples

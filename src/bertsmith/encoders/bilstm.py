@@ -1,0 +1,198 @@
+"""A bidirectional LSTM over word vectors: a small student that is no Transformer.
+
+Letters: T tokens in the flat batch, R positions that are read, D width, V vocabulary, L layers.
+
+Each layer reads a row in both directions, with D / 2 cells each, and its states side by side are the hidden states. So
+every head reads it as it reads a Transformer; the student of DocBERT takes the maximum over time, which is part of
+`reads` "concat". There are no positions and no segments, and a row may have any length.
+
+The layout on disk is our own; other libraries have no such architecture.
+
+Source: Graves and Schmidhuber (2005), "Framewise phoneme classification with bidirectional LSTM"; Adhikari et al.
+(2019), "Rethinking Complex Neural Network Architectures for Document Classification", for the regularized LSTM, and
+"DocBERT: BERT for Document Classification", section 3.2, for it as a student.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.layers import Embedding, initialize
+from bertsmith.model.lstm_layer import BiLstm
+from bertsmith.model.memory import Memory
+from bertsmith.model.noise import Noise, dropped
+from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.settings import help_field, require
+
+_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiLstmConfig(EncoderConfig):
+    """The shape of a bidirectional LSTM.
+
+    Raises:
+        ConfigError: also where the width is odd.
+    """
+
+    model_type: ClassVar[str] = "bilstm"
+    display_name: ClassVar[str] = "BiLSTM"
+    has_pooler: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = False
+    in_transformers: ClassVar[bool] = False
+    has_graph: ClassVar[bool] = False
+    piece_head: ClassVar[str] = "table"
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {
+            "num_attention_heads",
+            "intermediate_size",
+            "hidden_act",
+            "attention_probs_dropout_prob",
+            "max_position_embeddings",
+            "type_vocab_size",
+            "layer_norm_eps",
+            "position_embedding_type",
+            "is_causal",
+        }
+    )
+    sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
+        "tiny": (1, 128, 1, 128),
+        "mini": (1, 256, 1, 256),
+        "small": (1, 512, 1, 512),
+        "medium": (2, 512, 1, 512),
+        "base": (2, 1024, 1, 1024),
+    }
+
+    hidden_size: int = help_field(512, "width of the word vectors and of the hidden states, both directions together")
+    num_hidden_layers: int = help_field(1, "layers of each direction")
+    num_attention_heads: int = help_field(1, "attention heads; an LSTM has none")
+    type_vocab_size: int = help_field(0, "segments; an LSTM has none")
+    hidden_dropout_prob: float = help_field(0.2, "dropout on the word vectors and on the output of every layer")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.hidden_size % 2 == 0,
+            expected="an even hidden_size, half of it for each direction",
+            found=self.hidden_size,
+            fix="change it",
+        )
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum number of tokens in a row, which nothing in the model limits."""
+        return _ANY_LENGTH
+
+    @classmethod
+    def dropout_changes(cls, probability: float) -> dict[str, float | None]:
+        """The field that sets the dropout."""
+        return {"hidden_dropout_prob": probability}
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """See `EncoderConfig`; C the cells of one direction, G the gates of all of them."""
+        cells = self.hidden_size // 2
+        return super().axes | {"C": cells, "G": 4 * cells}
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """The number of parameters, with a pooler and, on request, with the bias of the pieces.
+
+        >>> BiLstmConfig(vocab_size=10, hidden_size=4).num_parameters(pooler=False)
+        168
+        """
+        width, cells = self.hidden_size, self.hidden_size // 2
+        count = self.vocab_size * width + self.num_hidden_layers * 2 * 4 * cells * (width + cells + 2)
+        count += width * (width + 1) if pooler else 0
+        return count + (self.vocab_size if heads else 0)
+
+
+class BiLstmModel(Encoder):
+    """Word vectors, layers of LSTM in both directions, and a pooler.
+
+    Args:
+        seed: seed for initialization; None leaves that to the caller.
+    """
+
+    config: BiLstmConfig
+
+    def __init__(self, config: BiLstmConfig, *, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config
+        width = config.hidden_size
+        self.embeddings = nn.ModuleDict({"word": Embedding(config.vocab_size, width)})
+        self.layers = nn.ModuleList(BiLstm(width, width // 2) for _ in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(width, width)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    @property
+    def word_table(self) -> Tensor:
+        """The vectors of the pieces [V, D]."""
+        return cast("Tensor", self.embeddings["word"].weight)
+
+    @property
+    def can_prune(self) -> bool:
+        """False: an LSTM computes every position."""
+        return False
+
+    def read_of_rows(self, batch: Batch) -> Read:
+        """The ends of both directions, where each has read the whole row."""
+        return Read.ends(batch)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+        memory: Memory | None = None,
+    ) -> Tensor:
+        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
+        assert memory is None, "it reads whole sequences, from both ends"
+        rate = self.config.hidden_dropout_prob
+        hidden = F.embedding(batch.token_ids, self.word_table).to(dtype or self.word_table.dtype)
+        states = [dropped(hidden, noise, rate, batch.lengths)]
+        for layer in self.layers:
+            states.append(dropped(layer(states[-1], batch.lengths), noise, rate, batch.lengths))
+        if read is not None:
+            states[-1] = read.pick(states[-1])
+        if trace is not None:
+            trace.hidden_states += states
+        return states[-1]
+
+
+def _lstm(ours: str, stored: str) -> tuple[Row, ...]:
+    """The parameters of one direction of a layer."""
+    return (
+        Row(f"{ours}.weight_ih_l0", f"{stored}.input.weight", "GD"),
+        Row(f"{ours}.weight_hh_l0", f"{stored}.hidden.weight", "GC"),
+        Row(f"{ours}.bias_ih_l0", f"{stored}.input.bias", "G"),
+        Row(f"{ours}.bias_hh_l0", f"{stored}.hidden.bias", "G"),
+    )
+
+
+_L, _M = "bert.layers.{i}", "bilstm.layers.{i}"
+
+NAMES = ParameterNames(
+    prefix="bilstm.",
+    class_prefix="BiLstm",
+    embeddings=(Row("bert.embeddings.word.weight", "bilstm.embeddings.weight", "VD"),),
+    layer=(*_lstm(f"{_L}.right", f"{_M}.right"), *_lstm(f"{_L}.left", f"{_M}.left")),
+    parts={
+        "pooler": dense("bert.pooler", "pooler", "DD"),
+        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
+        "classifier": output("classifier", "classifier", "KD"),
+        "span": output("span", "span", "2D"),
+    },
+    copies={},
+    buffers=(),
+)

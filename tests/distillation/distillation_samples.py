@@ -1,0 +1,57 @@
+"""A tiny fine-tuned teacher of each kind of task, and its examples as files."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.data import TaskData
+from tasks.task_samples import SPECS, examples_of, write_base_model
+
+KINDS = ("single", "pair", "several labels", "number", "choice", "tags", "answer", "answer or none")
+QUICK = {"batch_size": 8, "epochs": 2.0, "learning_rate": 1e-3, "precision": "fp32"}
+SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0, baselines=False)
+
+
+def write_teacher(path: Path, kind: str, *, epochs: float = 1.0) -> Path:
+    """A fine-tuned model of a kind of task, two layers of width 32; also writes the base model next to it."""
+    base = write_base_model(path / "base")
+    data = TaskData(train=examples_of(kind, 24), dev=examples_of(kind, 8, seed=1))
+    settings = dataclasses.replace(SETTINGS, epochs=epochs)
+    recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
+    finetune(base, SPECS[kind], data, path / "teacher", settings, recipe, seeds=1)
+    return path / "teacher" / "model"
+
+
+def write_examples(path: Path, kind: str, count: int, seed: int) -> Path:
+    """Labelled examples in a file of the task of `SPECS[kind]`."""
+    examples = examples_of(kind, count, seed=seed)
+    if kind == "pair":  # as in the official files of MRPC
+        lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        lines += [f"{one.label}\t1\t2\t{one.first}\t{one.second}" for one in examples]
+        return _write(path.with_suffix(".tsv"), lines)
+    if kind == "tags":
+        lines = [line for one in examples for line in (*map(" ".join, zip(one.words, one.tags, strict=True)), "")]
+        return _write(path.with_suffix(".conll"), lines)
+    if kind == "choice":
+        lines = [json.dumps({"context": e.context, "endings": list(e.endings), "label": e.label}) for e in examples]
+        return _write(path.with_suffix(".jsonl"), lines)
+    if kind.startswith("answer"):
+        items = []
+        for one in examples:
+            answers = [dataclasses.asdict(answer) for answer in one.answers]
+            answers = [{"text": answer["text"], "answer_start": answer["start"]} for answer in answers]
+            question = {"id": one.id, "question": one.question, "answers": answers, "is_impossible": one.is_impossible}
+            items.append({"title": "", "paragraphs": [{"context": one.context, "qas": [question]}]})
+        return _write(path.with_suffix(".json"), [json.dumps({"version": "2.0", "data": items})])
+    lines = []
+    for one in examples:
+        label = list(one.label) if isinstance(one.label, tuple) else one.label
+        lines.append(json.dumps({"text": one.first, "labels" if kind == "several labels" else "label": label}))
+    return _write(path.with_suffix(".jsonl"), lines)
+
+
+def _write(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
