@@ -38,9 +38,9 @@ from bertsmith.corpus.shards import (
     SHARD_BYTES,
     VOCABULARY,
     ShardWriter,
-    read_shard,
 )
 from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
+from bertsmith.corpus.split import SplitWriter
 from bertsmith.corpus.weights import Weights
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
@@ -50,6 +50,7 @@ from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
+_ANY_WORD = "a"
 MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
@@ -200,17 +201,19 @@ class _Build:
         self.vocabulary: Vocabulary = tokenizer.vocabulary
         self.report = ReadReport()
         self.words = self.sentences_without_tokens = self.documents_without_tokens = 0
-        size = settings.shard_bytes
-        self.main = ShardWriter(folder, len(self.vocabulary), shard_bytes=size)
-        self.kept = ShardWriter(folder / HELD_OUT, len(self.vocabulary), shard_bytes=size)
+        self.split = SplitWriter(
+            folder,
+            len(self.vocabulary),
+            share=settings.held_out,
+            shard_bytes=settings.shard_bytes,
+            weights=weights,
+        )
         self._removal = Removal(folder, tokenizer, settings) if settings.removes else None
         self._sampler = sampler
         # Where a document goes once it is complete and not removed.
-        self._store = self._write if sampler is None else sampler.add
+        self._store = self.split.write if sampler is None else sampler.add
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
-        # The lowest draw so far, whose document would be held out first, and where that document was written.
-        self._lowest: tuple[int, tuple[int, int]] | None = None
         self._file: dict[str, Any] = {}
 
     def take(self, item: Item) -> None:
@@ -240,31 +243,34 @@ class _Build:
         """
         self._close_document()
         removed = {} if self._removal is None else self._removal.finish(self._store)
-        languages = {} if self._sampler is None else self._sampler.finish(self.main.add, self.kept.add)
-        self.main.close()
-        self.kept.close()
+        languages = (
+            {} if self._sampler is None else self._sampler.finish(self.split.training.add, self.split.held_out.add)
+        )
+        self.split.close()
         if removed and self._removal is not None:
             self._removal.waiting.remove()
-        if not self.main.shards and not self.kept.shards:
+        if self.split.is_empty:
             raise InputError(
                 expected="text with at least one sentence",
                 found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} skipped)",
                 fix="use files that contain text; in folders, only .txt, .jsonl and .parquet files are read",
             )
-        how = self._balance() if self._sampler is None else "documents of each language by the hash of their content"
+        how = (
+            self.split.balance() if self._sampler is None else "documents of each language by the hash of their content"
+        )
         self._save_vocabulary(self.folder)
         self.inputs.flush()
-        held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.kept.totals()}
-        if self.kept.shards:
+        held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.split.held_out.totals()}
+        if self.split.held_out.shards:
             self._save_vocabulary(self.folder / HELD_OUT)
-            write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, {"part": "held out"}))
+            write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.split.held_out, {"part": "held out"}))
         else:
             (self.folder / HELD_OUT).rmdir()
         more: dict[str, Any] = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
         more |= {"languages": languages} if languages else {}
         if self._weights is not None:
             more["sources"] = self._weights.record()
-        manifest = self._manifest(self.main, more)
+        manifest = self._manifest(self.split.training, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
 
@@ -299,74 +305,6 @@ class _Build:
             self._store(parts[0].source, tokens, lengths, draw)
         else:
             self._removal.waiting.add(parts[0].source, tokens, lengths, draw)
-
-    def _write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
-        """Writes a document to the training or held-out side, depending on its content."""
-        is_held_out = draw < self.settings.held_out * DRAWS
-        writer = self.kept if is_held_out else self.main
-        copies = 1 if is_held_out or self._weights is None else self._weights.copies(source, len(tokens), draw)
-        for _ in range(copies):
-            place = writer.add(source, tokens, lengths)
-        if copies and (self._lowest is None or draw < self._lowest[0]):
-            self._lowest = draw, place
-
-    def _balance(self) -> str:
-        """A description of the split, after making sure that neither side is empty."""
-        if not self.settings.held_out:
-            return "nothing is held out"
-        if not self.main.shards:
-            self.main, self.kept = self._swapped()
-        elif self.kept.shards:
-            return "documents by the hash of their content"
-        # Copies of the document that would be held out instead stay on the main side.
-        require(
-            self._weights is None,
-            expected="enough documents for one of them to be held out by its content, with weights",
-            found=counted(self.main.totals()["documents"], "document"),
-            fix="raise --held-out, or leave --weight out",
-        )
-        assert self._lowest is not None
-        totals = self.main.totals()
-        if totals["documents"] > 1:
-            self._move(self._lowest[1], 0)
-            return "one document, the one with the lowest content hash"
-        if totals["sentences"] > 1:
-            moved = min(max(1, round(self.settings.held_out * totals["sentences"])), totals["sentences"] - 1)
-            self._move(self._lowest[1], totals["sentences"] - moved)
-            return f"the last {counted(moved, 'sentence')} of the only document"
-        return "nothing: the corpus is a single sentence"
-
-    def _swapped(self) -> tuple[ShardWriter, ShardWriter]:
-        """Turns the held-out side into the main one, if every document was drawn for it."""
-        for shard in self.kept.shards:
-            (self.kept.folder / shard["file"]).rename(self.main.folder / shard["file"])
-        self.main.shards, self.kept.shards = self.kept.shards, self.main.shards
-        return self.main, self.kept
-
-    def _move(self, place: tuple[int, int], stays: int) -> None:
-        """Moves the document at `place` on the main side, from sentence `stays` on, to the held-out side."""
-        entry = self.main.shards[place[0]]
-        path = self.folder / entry["file"]
-        again = ShardWriter(self.folder / "again", len(self.vocabulary), shard_bytes=2**62)
-        row = 0
-        for batch in read_shard(path):
-            for number, source in enumerate(batch.sources.to_pylist()):
-                tokens = batch.tokens[batch.token_offsets[number] : batch.token_offsets[number + 1]]
-                lengths = batch.sentence_lengths[batch.sentence_offsets[number] : batch.sentence_offsets[number + 1]]
-                if row == place[1]:
-                    cut = int(lengths[:stays].sum())
-                    self.kept.add(source, tokens[cut:], lengths[stays:])
-                    tokens, lengths = tokens[:cut], lengths[:stays]
-                if len(lengths):
-                    again.add(source, tokens, lengths)
-                row += 1
-        again.close()
-        self.kept.close()
-        path.unlink()
-        for shard in again.shards:
-            (again.folder / shard["file"]).rename(path)
-        self.main.shards[place[0] : place[0] + 1] = [shard | {"file": entry["file"]} for shard in again.shards]
-        again.folder.rmdir()
 
     def _pipeline(self) -> dict[str, Any]:
         if not isinstance(self.tokenizer, PipelineTokenizer):

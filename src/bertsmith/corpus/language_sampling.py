@@ -19,6 +19,7 @@ from bertsmith.corpus.encode import EncodedBlock
 from bertsmith.corpus.languages import LanguageSettings, find_languages, no_text
 from bertsmith.corpus.removal import WaitingDocuments
 from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.split import Write
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require_limits
 from bertsmith.text.tokenizer import Tokenizer
