@@ -243,9 +243,7 @@ class _Build:
         """
         self._close_document()
         removed = {} if self._removal is None else self._removal.finish(self._store)
-        languages = (
-            {} if self._sampler is None else self._sampler.finish(self.split.training.add, self.split.held_out.add)
-        )
+        languages = {} if self._sampler is None else self._sampler.finish(*self.split.writers)
         self.split.close()
         if removed and self._removal is not None:
             self._removal.waiting.remove()
@@ -255,9 +253,9 @@ class _Build:
                 found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} skipped)",
                 fix="use files that contain text; in folders, only .txt, .jsonl and .parquet files are read",
             )
-        how = (
-            self.split.balance() if self._sampler is None else "documents of each language by the hash of their content"
-        )
+        how = "documents of each language by the hash of their content"
+        if self._sampler is None:
+            how = self.split.balance()
         self._save_vocabulary(self.folder)
         self.inputs.flush()
         held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.split.held_out.totals()}

@@ -8,7 +8,7 @@ known. A draw depends on the seed and on the place of the language in the sorted
 
 import dataclasses
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from bertsmith.vocabularies.languages import smoothed_shares
 _DRAWS = 2**64
 
 Ints = npt.NDArray[np.int64]
-Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any]], object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
