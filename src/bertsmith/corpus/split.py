@@ -54,7 +54,7 @@ class SplitWriter:
         return not self.training.shards and not self.held_out.shards
 
     def write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
-        """Writes a document to the training or held-out side, depending on its content, and copies of it by its weight."""
+        """Writes a document to the training or held-out side, by its content, and copies of it by its weight."""
         is_held_out = draw < self.share * DRAWS
         writer = self.held_out if is_held_out else self.training
         copies = 1 if is_held_out or self._weights is None else self._weights.copies(source, len(tokens), draw)
