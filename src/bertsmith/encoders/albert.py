@@ -34,6 +34,7 @@ class AlbertConfig(EncoderConfig):
     model_type: ClassVar[str] = "albert"
     display_name: ClassVar[str] = "ALBERT"
     json_names: ClassVar[Mapping[str, str]] = {"classifier_dropout": "classifier_dropout_prob"}
+    omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         **NAMED_SIZES,
         "xlarge": (24, 2048, 16, 8192),

@@ -33,6 +33,7 @@ class ElectraConfig(EncoderConfig):
     display_name: ClassVar[str] = "ELECTRA"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
+    omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
 
     embedding_size: int = help_field(_NARROW, "width of the embeddings")
 
