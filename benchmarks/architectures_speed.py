@@ -3,13 +3,13 @@
     python benchmarks/architectures_speed.py [--rounds 3] [--layers 3]
 
 Models of width 768 with random weights, three layers (of ModernBERT one with global and two with local attention, about
-its usual ratio), fp32, one thread, processor seconds. Rows have lengths from half of the given length up to it, but for a
-single row of 8,192 tokens. `transformers` gets them sorted by length and padded to the longest of a batch, with its fused
-attention where the architecture has it, in the best of its batch sizes. The mean of the last hidden states is the vector
-of a row; vectors are compared before the clock starts. The sides take turns.
+its usual ratio), fp32, one thread, processor seconds. Rows have lengths from half of the given length up to it, but for
+a single row of 8,192 tokens. `transformers` gets them sorted by length and padded to the longest of a batch, with its
+fused attention where the architecture has it, in the best of its batch sizes. The mean of the last hidden states is the
+vector of a row; vectors are compared before the clock starts. The sides take turns.
 
-Of ModernBERT there is a third side: ours with the products of all queries and keys and a mask in local layers, instead of
-blocks. A cell that is in the result file already is not measured again.
+Of ModernBERT there is a third side: ours with the products of all queries and keys and a mask in local layers, instead
+of blocks. A cell that is in the result file already is not measured again.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
     if kind == "modernbert" and length > 128:
 
         def masked() -> torch.Tensor:
-            with mock.patch.object(attention, "is_blocked", lambda *_: False):
+            with mock.patch.object(attention, "is_blocked", return_value=False):
                 return ours(encoder, rows)
 
         assert float((masked() - found).abs().max()) < ROOM, "blocks change nothing"
@@ -153,9 +153,7 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
         "batch_of_transformers": batch,
         "products": runtime.products,
         "largest_difference": difference,
-        "tokens_per_second": {
-            name: spread([tokens / one for one in times]) for name, times in seconds.items()
-        },
+        "tokens_per_second": {name: spread([tokens / one for one in times]) for name, times in seconds.items()},
         "times_as_fast": {
             name: ratio_summary(seconds["ours"], times) for name, times in seconds.items() if name != "ours"
         },
@@ -165,6 +163,7 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
 
 @torch.inference_mode()
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures the cells that are not in the result file, and writes each as it is done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=3)

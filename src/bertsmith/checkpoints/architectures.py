@@ -14,12 +14,23 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.sentencepiece_file import read_albert_tokenizer, read_xlm_roberta_tokenizer
 from bertsmith.checkpoints.tokenizer_files import (
     read_gpt_tokenizer,
-    read_mpnet_tokenizer,
     read_pipeline,
     read_tokenizer,
     read_wordpiece,
 )
-from bertsmith.encoders import albert, awd_lstm, bert, distilbert, electra, elmo, gpt, modernbert, mpnet, roberta, xlm_roberta
+from bertsmith.encoders import (
+    albert,
+    awd_lstm,
+    bert,
+    distilbert,
+    electra,
+    elmo,
+    gpt,
+    modernbert,
+    mpnet,
+    roberta,
+    xlm_roberta,
+)
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -58,12 +69,15 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
     "albert": Architecture(albert.AlbertConfig, albert.AlbertModel, albert.NAMES, read_albert_tokenizer),
     "modernbert": Architecture(
-        modernbert.ModernBertConfig, modernbert.ModernBertModel, modernbert.NAMES, functools.partial(read_tokenizer, usual=SPECIAL_PIECES)
+        modernbert.ModernBertConfig,
+        modernbert.ModernBertModel,
+        modernbert.NAMES,
+        functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
         xlm_roberta.XlmRobertaConfig, roberta.RobertaModel, xlm_roberta.NAMES, read_xlm_roberta_tokenizer
     ),
-    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_mpnet_tokenizer),
+    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_tokenizer),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
 }

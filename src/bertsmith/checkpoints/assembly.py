@@ -276,7 +276,9 @@ def _require_own_head(
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (head.uses_pooler(folder.config) and folder.config.can_pool and "bert.pooler.weight" not in taken):
+    if wanted != found or (
+        head.uses_pooler(folder.config) and folder.config.can_pool and "bert.pooler.weight" not in taken
+    ):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",

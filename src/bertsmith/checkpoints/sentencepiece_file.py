@@ -1,4 +1,4 @@
-"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`), where a folder has no `tokenizer.json`.
+"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`) of a folder without `tokenizer.json`.
 
 The file is a message of protocol buffers, of which a few fields are needed. The result is the description that a
 `tokenizer.json` would contain.
@@ -166,7 +166,9 @@ def _described(
 ) -> dict[str, Any]:
     ids = {piece: id for id, (piece, _) in enumerate(pieces)}
     metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": "always", "split": True}
-    added = [added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, 0)) if piece in ids]
+    added = [
+        added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, 0)) if piece in ids
+    ]
     for one in added[-1:]:
         one["lstrip"] = True  # the mask includes the space before it
     second = template.second_segment

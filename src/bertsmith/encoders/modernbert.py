@@ -1,13 +1,14 @@
 """ModernBERT: pre-norm layers without biases, rotary positions, a gated feed-forward network, mostly local attention.
 
-Every third layer attends to the whole sequence, the others to a window of 128 tokens; the two kinds have rotary positions
-with bases of their own. The first layer has no norm in front of its attention, because one follows the embeddings, and a
-norm follows the last layer. Heads of tasks, those of single tokens too, read through a layer with GELU and a norm.
+Every third layer attends to the whole sequence, the others to a window of 128 tokens; the two kinds have rotary
+positions with bases of their own. The first layer has no norm in front of its attention, because one follows the
+embeddings, and a norm follows the last layer. Heads of tasks, those of single tokens too, read through a layer with
+GELU and a norm.
 
 T tokens in the flat batch, R positions that are read, D width, I inner width, L layers.
 
-Source: Warner et al. (2024), "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
-and Long Context Finetuning and Inference", section 2.1; the module names of Hugging Face's ModernBERT.
+Source: Warner et al. (2024), "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory
+Efficient, and Long Context Finetuning and Inference", section 2.1; the module names of Hugging Face's ModernBERT.
 """
 
 import dataclasses
@@ -88,7 +89,9 @@ class ModernBertConfig(EncoderConfig):
     type_vocab_size: int = help_field(0, "segments; ModernBERT has none")
     classifier_dropout: float | None = help_field(0.0, "dropout before the output layer of a task")
     layer_norm_eps: float = help_field(1e-5, "added to the variance inside the square root")
-    position_embedding_type: str = help_field("none", "positions: none in the embeddings, as they turn queries and keys")
+    position_embedding_type: str = help_field(
+        "none", "positions: none in the embeddings, as they turn queries and keys"
+    )
     global_attn_every_n_layers: int = help_field(3, "the first of every that many layers attends to the whole sequence")
     local_attention: int = help_field(128, "window of the other layers, in tokens, half of it on each side")
     global_rope_theta: float = help_field(160000.0, "base of the rotary positions of global layers")
@@ -155,7 +158,9 @@ class ModernBertConfig(EncoderConfig):
         """
         for name, usual in _FIXED.items():
             found = values.get(name, usual)
-            require(found == usual, expected=f"{name} {usual} in a ModernBERT", found=repr(found), fix="use another model")
+            require(
+                found == usual, expected=f"{name} {usual} in a ModernBERT", found=repr(found), fix="use another model"
+            )
         changed = {**values}
         bases = values.get("rope_parameters")
         for kind, name in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta")):
@@ -228,7 +233,7 @@ class ModernBertLayer(Layer):
 
 
 class ModernBertModel(TransformerEncoder):
-    """Word embeddings with a norm, pre-norm layers of global and local attention, a norm; a pooler with GELU and a norm."""
+    """Word embeddings and a norm, pre-norm layers with global or local attention, a norm; a pooler with a norm."""
 
     config: ModernBertConfig
 

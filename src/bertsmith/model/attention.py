@@ -201,7 +201,9 @@ def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor |
             part = of_rows, slice(head, head + some_heads)
             seen = mask
             if mask is not None and mask.dim() == 4:  # an axis of size 1 is the same for all
-                seen = mask[tuple(some if size > 1 else slice(None) for some, size in zip(part, mask.shape, strict=False))]
+                seen = mask[
+                    tuple(some if size > 1 else slice(None) for some, size in zip(part, mask.shape, strict=False))
+                ]
             context[part] = dense_attention(query[part], key[part], value[part], mask=seen)[0]
     return context
 

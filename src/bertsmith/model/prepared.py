@@ -166,7 +166,9 @@ def _prepare_layer(
             bits=runtime.int8_bits,
             scale=scale,
             dtype=runtime.dtype,
-            next_scale=scales.get(f"{number}.output") if name == "intermediate" and not (layer.is_gated or stays("output")) else None,
+            next_scale=scales.get(f"{number}.output")
+            if name == "intermediate" and not (layer.is_gated or stays("output"))
+            else None,
         )
 
     plain = {name: layer.get_submodule(name) for name in LINEAR_LAYERS}

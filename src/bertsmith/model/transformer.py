@@ -118,7 +118,10 @@ class TransformerEncoder(Encoder):
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype), earlier)
         if trace is not None:
             trace.hidden_states.append(hidden)
-        shared, stack = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier)), self.stack
+        shared, stack = (
+            self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier)),
+            self.stack,
+        )
         for number, layer in enumerate(stack, start=1):
             hidden = layer(hidden, shared, read if number == len(stack) else None, str(number))
             if number == len(stack) and self.final_norm is not None:
