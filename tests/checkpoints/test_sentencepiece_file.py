@@ -87,5 +87,7 @@ def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
 
 def test_a_model_of_another_kind_says_what_is_needed(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", [("<unk>", 0.0), ("a", -1.0)], kind=2)
-    with pytest.raises(CheckpointError, match=r"Unigram pieces in .*; found another kind of model; put the tokenizer\.json"):
+    with pytest.raises(
+        CheckpointError, match=r"Unigram pieces in .*; found another kind of model; put the tokenizer\.json"
+    ):
         read_sentencepiece(tmp_path / "spiece.model")

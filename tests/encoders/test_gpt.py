@@ -13,11 +13,15 @@ from safetensors.torch import load_file, save_file
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.datasets.examples import TextExample
 from bertsmith.encoders.gpt import GptConfig
 from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
+from bertsmith.tasks.spec_of_model import spec_of
 from model.examples import random_batch, shake, small_config
+from tasks.task_samples import TOKENIZER
 
 LENGTHS = [5, 7, 7, 1, 12]
 PUBLISHED = {  # config.json of openai-gpt, without what describes its text generation
@@ -166,6 +170,26 @@ def test_reading_in_parts_with_a_memory_gives_what_reading_at_once_gives(archite
         for row, tokens, states in ((2, [3], went_on[0]), (0, [4, 5], went_on[1])):
             long = batch_of([np.append(rows[row], tokens)])
             torch.testing.assert_close(states, encoder(long)[-len(tokens) :])
+
+
+def test_a_classifier_of_transformers_reads_the_last_token_and_has_no_bias(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = {"vocab_size": len(TOKENIZER.vocabulary), "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
+    config = transformers.OpenAIGPTConfig(**shape, num_labels=3, pad_token_id=0)
+    theirs = transformers.OpenAIGPTForSequenceClassification(config).eval()
+    shake(theirs)
+    theirs.save_pretrained(tmp_path)
+    TOKENIZER.vocabulary.save(tmp_path / "vocab.txt")
+    folder = read_model_folder(tmp_path)
+    assert spec_of(folder).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    predictor = load_predictor(tmp_path)
+    texts = ["the good film", "it was a bad film ."]
+    found = predictor.predict([TextExample(id=str(row), first=text) for row, text in enumerate(texts)])
+    for text, prediction in zip(texts, found, strict=True):
+        ids = torch.tensor([[TOKENIZER.vocabulary.cls_id, *TOKENIZER.encode(text), TOKENIZER.vocabulary.sep_id]])
+        with torch.no_grad():
+            expected = theirs(ids).logits[0].softmax(-1)
+        assert list(prediction.probabilities) == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_it_has_no_pooler_no_segments_and_no_norm_of_the_embeddings() -> None:

@@ -50,7 +50,9 @@ def test_positions_that_are_read_have_the_values_of_all(lengths: list[int], wind
     batch, q, k, v = flat(lengths)
     ends = np.cumsum(lengths)
     chosen = [data.draw(st.sets(st.integers(0, length - 1), min_size=1)) for length in lengths]
-    places = [sorted(int(end) - length + one for one in row) for end, length, row in zip(ends, lengths, chosen, strict=True)]
+    places = [
+        sorted(int(end) - length + one for one in row) for end, length, row in zip(ends, lengths, chosen, strict=True)
+    ]
     read = Read.at(batch, np.concatenate([np.array(row) for row in places]))
     found = attention(
         q[read.positions],

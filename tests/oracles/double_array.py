@@ -1,4 +1,4 @@
-"""Writes a table of normalization as SentencePiece compiles it: a double-array trie of darts-clone, then the strings."""
+"""Writes a table of normalization as SentencePiece compiles it: a double-array trie, then the strings."""
 
 import base64
 import struct

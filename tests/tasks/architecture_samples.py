@@ -31,7 +31,15 @@ from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert", "modernbert", "mpnet")
 EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo", "bilstm")  # also those that no other library has
-WITH_HEADS = ("bert", "distilbert", "roberta", "electra", "albert", "modernbert", "mpnet")  # whose heads of tasks transformers has
+WITH_HEADS = (
+    "bert",
+    "distilbert",
+    "roberta",
+    "electra",
+    "albert",
+    "modernbert",
+    "mpnet",
+)  # whose heads of tasks transformers has
 OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet")
 WITH_OWN_TOKENIZER = ("albert", "modernbert", "xlm-roberta", "mpnet")  # as transformers writes it, in one file
 CLASS_PREFIXES = {

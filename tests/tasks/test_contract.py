@@ -33,14 +33,14 @@ from tasks.architecture_samples import EVERY_ARCHITECTURE, config_of, encoder_of
 from tasks.task_samples import SPECS, examples_of
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
-# A head that compares two texts needs a segment for each text, and RoBERTa has one for both.
+# A head that compares two texts needs a segment for each text; RoBERTa and MPNet have one for both.
 EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(
     ("kind", "architecture"),
     [
         (kind, architecture)
         for kind, spec in SPECS.items()
         for architecture in EVERY_ARCHITECTURE
-        if spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "awd-lstm")
+        if spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "mpnet", "awd-lstm")
     ],
 )
 SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropout=0.0)

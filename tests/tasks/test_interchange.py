@@ -18,7 +18,14 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
-from tasks.architecture_samples import WITH_HEADS, config_of, tokenizer_of, write_byte_level
+from tasks.architecture_samples import (
+    WITH_HEADS,
+    WITH_OWN_TOKENIZER,
+    config_of,
+    peer_tokenizer,
+    tokenizer_of,
+    write_byte_level,
+)
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
 
 CLASSES = {
@@ -45,7 +52,7 @@ def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4
         model,
         tokenizer_of(architecture),
         ModelMetadata.from_dict(info),
-        trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
+        trained=(task.head.part, *(["pooler"] if task.head.uses_pooler(model.config) else [])),
     )
     return model.eval()
 
@@ -100,6 +107,8 @@ def test_a_transformers_model_makes_predictions_here(kind: str, architecture: st
     theirs.save_pretrained(tmp_path / "theirs")
     if architecture == "roberta":
         write_byte_level(tmp_path / "theirs")
+    elif architecture in WITH_OWN_TOKENIZER:
+        peer_tokenizer(architecture).save_pretrained(tmp_path / "theirs")
     else:
         TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
     predictor = load_predictor(tmp_path / "theirs")

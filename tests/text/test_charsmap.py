@@ -43,7 +43,9 @@ def test_each_character_of_the_result_has_its_place(text: str, result: str, plac
     assert normalized_with_places(text, steps) == (result, places)
 
 
-@given(st.text(st.sampled_from("aÅé\u0301\u0323가각\u1100\u1161\u11a8ﬁ½ ह") | st.characters(codec="utf-8"), max_size=20))
+@given(
+    st.text(st.sampled_from("aÅé\u0301\u0323가각\u1100\u1161\u11a8ﬁ½ ह") | st.characters(codec="utf-8"), max_size=20)
+)
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
 def test_the_forms_of_unicode_are_divided_into_units_that_do_not_depend_on_each_other(form: str, text: str) -> None:
     import unicodedata

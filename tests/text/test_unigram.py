@@ -56,7 +56,12 @@ def described(*, lowercase: bool = True, splits_first: bool = True, scheme: str 
         else mark,
         "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
         "decoder": mark,
-        "model": {"type": "Unigram", "unk_id": 1, "byte_fallback": False, "vocab": [[*one] for one in [*pieces, *more]]},
+        "model": {
+            "type": "Unigram",
+            "unk_id": 1,
+            "byte_fallback": False,
+            "vocab": [[*one] for one in [*pieces, *more]],
+        },
     }
 
 
@@ -115,7 +120,7 @@ def test_ordinary_text_makes_no_special_pieces_but_a_row_with_a_mask_does() -> N
 def test_it_needs_no_package_and_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     tokenizer = PipelineTokenizer(described(), SPECIAL, source="here")
-    again = pickle.loads(pickle.dumps(tokenizer))
+    again = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 - made here
     assert again.encode("The film").tolist() == tokenizer.encode("The film").tolist()
     assert again.settings == tokenizer.settings
     assert tokenizer.rules.lowercase

@@ -14,7 +14,6 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.sentencepiece_file import read_albert_tokenizer, read_xlm_roberta_tokenizer
 from bertsmith.checkpoints.tokenizer_files import (
     read_gpt_tokenizer,
-    read_mpnet_tokenizer,
     read_pipeline,
     read_tokenizer,
     read_wordpiece,
@@ -80,7 +79,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "xlm-roberta": Architecture(
         xlm_roberta.XlmRobertaConfig, roberta.RobertaModel, xlm_roberta.NAMES, read_xlm_roberta_tokenizer
     ),
-    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_mpnet_tokenizer),
+    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_tokenizer),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
     "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),

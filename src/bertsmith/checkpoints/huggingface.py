@@ -78,6 +78,9 @@ def read_model_folder(
         tokenizer = with_segments(tokenizer, config.type_vocab_size)
     names = architecture.names
     stored = split_fused(read_weights(folder), names)
+    for name, bias in names.without_bias.items():
+        if name in stored and bias not in stored:
+            stored[bias] = stored[name].new_zeros(len(stored[name]))
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     plan = plan_loading(
         shapes,

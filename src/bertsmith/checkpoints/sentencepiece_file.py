@@ -1,4 +1,4 @@
-"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`), where a folder has no `tokenizer.json`.
+"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`) where there is no `tokenizer.json`.
 
 The file is a message of protocol buffers, of which a few fields are needed. The result is the description that a
 `tokenizer.json` would contain.

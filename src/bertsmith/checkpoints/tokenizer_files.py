@@ -173,11 +173,19 @@ def read_tokenizer(
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    description = read_object(folder / "tokenizer.json")
+    description, lines = read_object(folder / "tokenizer.json"), folder / "vocab.txt"
     model = description.get("model")
     model = model if isinstance(model, dict) else {}
     kind = model.get("type")
-    if kind == "WordPiece" or (kind is None and (folder / "vocab.txt").exists()):
+    if kind == "WordPiece" and CLS not in model.get("vocab", ()):  # as in MPNet
+        return read_pipeline(folder, metadata, _BYTE_LEVEL._replace(unk=UNK))
+    if kind is None and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
+        raise VocabularyError(
+            expected=f"a tokenizer.json in '{folder}' for a vocab.txt without {CLS}",
+            found="none",
+            fix="copy the tokenizer.json of the model",
+        )
+    if kind == "WordPiece" or (kind is None and lines.exists()):
         return read_wordpiece(folder, metadata)
     if (kind == "BPE" and model.get("end_of_word_suffix")) or (not description and _marks_ends(folder / "vocab.json")):
         return read_gpt_tokenizer(folder, metadata)
@@ -245,24 +253,6 @@ def read_pipeline(
         return None, []
     described = byte_level_json(read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
     return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
-
-
-def read_mpnet_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder with an MPNet: WordPieces with the special pieces of RoBERTa, or if trained here of BERT.
-
-    Raises:
-        BertsmithError: see `read_pipeline`; there is only a `vocab.txt`.
-    """
-    description, lines = read_object(folder / "tokenizer.json"), folder / "vocab.txt"
-    if isinstance(model := description.get("model"), dict) and CLS not in model.get("vocab", ()):
-        return read_pipeline(folder, metadata, _BYTE_LEVEL._replace(unk=UNK))
-    if not description and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
-        raise VocabularyError(
-            expected=f"a tokenizer.json in '{folder}'",
-            found="only vocab.txt, with other special pieces than BERT's",
-            fix="copy the tokenizer.json of the model",
-        )
-    return read_wordpiece(folder, metadata)
 
 
 def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:

@@ -1,7 +1,8 @@
 """ALBERT: layers that share their parameters, under embeddings of a smaller width.
 
 The layers are split into groups of equal size, of which the published models have one; all layers of a group have the
-same parameters, stored once. A folder of pre-training also has a head that tells the order of two texts; it is left out.
+same parameters, stored once. A folder of pre-training also has a head that tells the order of two texts; it is left
+out.
 
 Source: Lan et al. (2020), "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations", section 3.1;
 the module names of Hugging Face's ALBERT.
@@ -34,6 +35,7 @@ class AlbertConfig(EncoderConfig):
     model_type: ClassVar[str] = "albert"
     display_name: ClassVar[str] = "ALBERT"
     json_names: ClassVar[Mapping[str, str]] = {"classifier_dropout": "classifier_dropout_prob"}
+    omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         **NAMED_SIZES,
         "xlarge": (24, 2048, 16, 8192),
@@ -93,7 +95,7 @@ class AlbertConfig(EncoderConfig):
     def shape_in_words(self) -> str:
         """See `EncoderConfig`."""
         groups = "one set" if self.num_hidden_groups == 1 else f"{self.num_hidden_groups} sets"
-        return f"{super().shape_in_words}, {groups} of parameters for all layers, embeddings of width {self.embedding_size}"
+        return f"{super().shape_in_words}, {groups} of parameters, embeddings of width {self.embedding_size}"
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """See `EncoderConfig`."""

@@ -1,10 +1,10 @@
-"""ELECTRA: BERT's layers under embeddings of a width of their own; its generator fills in masks, its discriminator detects.
+"""ELECTRA, generator and discriminator: BERT's layers on embeddings of a width of their own.
 
-A folder of a discriminator has a head that tells replaced tokens from original ones. It is left out: a task trains a head
-of its own. A classifier of whole texts has a pooler of its own with GELU, which Hugging Face stores in the head.
+A folder of a discriminator has a head that tells replaced tokens from original ones. It is left out: a task trains a
+head of its own. A classifier of whole texts has a pooler of its own with GELU, which Hugging Face stores in the head.
 
-Source: Clark et al. (2020), "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators", section 3 and
-table 6; the module names of Hugging Face's ELECTRA.
+Source: Clark et al. (2020), "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators", section 3
+and table 6; the module names of Hugging Face's ELECTRA.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ class ElectraConfig(EncoderConfig):
     display_name: ClassVar[str] = "ELECTRA"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
+    omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
 
     embedding_size: int = help_field(_NARROW, "width of the embeddings")
 
@@ -52,7 +53,7 @@ class ElectraConfig(EncoderConfig):
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:
-        """The configuration of a named size; see `EncoderConfig.named`. From "base" on, embeddings have the full width."""
+        """The configuration of a named size; from "base" on, embeddings have the full width. See `EncoderConfig`."""
         found = super().named(name, **changes)
         is_full = "embedding_size" not in changes and found.hidden_size >= cls.hidden_size
         return dataclasses.replace(found, embedding_size=found.hidden_size) if is_full else found
@@ -77,7 +78,7 @@ def require_width(width: int) -> None:
 
 
 class ElectraModel(TransformerEncoder):
-    """Word, segment and position embeddings, a projection if they are narrower, post-norm layers, a pooler with GELU."""
+    """Word, segment and position embeddings, a projection if needed, post-norm layers, a pooler with GELU."""
 
 
 _E, _H = "bert.embeddings", "electra.embeddings"

@@ -141,4 +141,7 @@ NAMES = ParameterNames(
     is_transposed=True,
     fused={"attn.c_attn": ("query", "key", "value")},
     classes={"ForMaskedLM": "LMHeadModel"},
+    # Of other tools' classifiers; one that was trained here has a bias.
+    variants={"ForSequenceClassification": {"classifier.weight": "score.weight", "classifier.bias": "score.bias"}},
+    without_bias={"score.weight": "score.bias"},
 )

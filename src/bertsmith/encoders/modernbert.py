@@ -1,13 +1,14 @@
 """ModernBERT: pre-norm layers without biases, rotary positions, a gated feed-forward network, mostly local attention.
 
-Every third layer attends to the whole sequence, the others to a window of 128 tokens; the two kinds have rotary positions
-with bases of their own. The first layer has no norm in front of its attention, because one follows the embeddings, and a
-norm follows the last layer. Heads of tasks, those of single tokens too, read through a layer with GELU and a norm.
+Every third layer attends to the whole sequence, the others to a window of 128 tokens; the two kinds have rotary
+positions with bases of their own. The first layer has no norm in front of its attention, because one follows the
+embeddings, and a norm follows the last layer. Heads of tasks, those of single tokens too, read through a layer with
+GELU and a norm.
 
 T tokens in the flat batch, R positions that are read, D width, I inner width, L layers.
 
-Source: Warner et al. (2024), "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory Efficient,
-and Long Context Finetuning and Inference", section 2.1; the module names of Hugging Face's ModernBERT.
+Source: Warner et al. (2024), "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast, Memory
+Efficient, and Long Context Finetuning and Inference", section 2.1; the module names of Hugging Face's ModernBERT.
 """
 
 import dataclasses
@@ -232,7 +233,7 @@ class ModernBertLayer(Layer):
 
 
 class ModernBertModel(TransformerEncoder):
-    """Word embeddings with a norm, pre-norm layers of global and local attention, a norm; a pooler with GELU and a norm."""
+    """Word embeddings and a norm, pre-norm layers with global or local attention, a norm; a pooler with a norm."""
 
     config: ModernBertConfig
 

@@ -1,14 +1,14 @@
 """MPNet: BERT's layers without segments, with positions of their own and a bias in attention that depends on distance.
 
-All layers share the bias: one number for each head and each of 32 ranges of distance, apart for both directions. Positions
-of the embeddings start after the padding id, as in RoBERTa.
+All layers share the bias: one number for each head and each of 32 ranges of distance, apart for both directions.
+Positions of the embeddings start after the padding id, as in RoBERTa.
 
 A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head.
 
 P tokens of the longest sequence, A heads.
 
-Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Language Understanding"; Raffel et al. (2020), "T5",
-section 2.1, for the ranges of distance; the module names of Hugging Face's MPNet.
+Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Language Understanding"; Raffel et al. (2020),
+"T5", section 2.1, for the ranges of distance; the module names of Hugging Face's MPNet.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """XLM-RoBERTa: RoBERTa's layers with a vocabulary of 100 languages, whose pieces are those of SentencePiece.
 
-Source: Conneau et al. (2020), "Unsupervised Cross-lingual Representation Learning at Scale"; the module names of Hugging
-Face's XLM-RoBERTa, which are RoBERTa's.
+Source: Conneau et al. (2020), "Unsupervised Cross-lingual Representation Learning at Scale"; the module names of
+Hugging Face's XLM-RoBERTa, which are RoBERTa's.
 """
 
 import dataclasses

@@ -116,11 +116,12 @@ class _Graph:
         bias = self.bias(ids, mask)
         for number in range(self.config.num_hidden_layers):
             last = number == self.config.num_hidden_layers - 1
+            name = f"bert.layers.{self.config.parameters_of(number)}"
             if pooled and last:
                 asking, seen = self.asking(hidden, bias, mask, last_token)  # [B, 1, D]
-                hidden = self.layer(f"bert.layers.{number}", hidden, seen, asking=asking)
+                hidden = self.layer(name, hidden, seen, asking=asking)
             else:
-                hidden = self.layer(f"bert.layers.{number}", hidden, bias, asking=hidden)
+                hidden = self.layer(name, hidden, bias, asking=hidden)
         found = {"last_hidden_state": hidden}
         if kind == "span":
             both = self.dense(hidden, "span")  # [B, S, 2]
@@ -185,7 +186,8 @@ class _Graph:
             end = self.node("Add", length, first) if self.config.first_position else length
             table = self.node("Slice", table, first, end, self.integers(0))
             total = self.node("Add", total, table if positions is None else self.node("Gather", table, positions))
-        return self.norm(total, "bert.embeddings.norm") if self.config.norms_embeddings else total
+        hidden = self.norm(total, "bert.embeddings.norm") if self.config.norms_embeddings else total
+        return self.dense(hidden, "bert.embeddings.projection") if self.config.projects_embeddings else hidden
 
     def bias(self, ids: str, mask: str) -> str:
         """The mask added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
@@ -235,7 +237,7 @@ class _Graph:
         context = self.node("Reshape", context, self.integers(0, 0, config.hidden_size))
         attended = self.node("Add", asking, self.dense(context, f"{name}.attention_output"))
         attended = self.norm(attended, f"{name}.attention_norm")
-        inner = self.activation(self.dense(attended, f"{name}.intermediate"))
+        inner = self.activation(self.dense(attended, f"{name}.intermediate"), config.hidden_act)
         return self.norm(self.node("Add", attended, self.dense(inner, f"{name}.output")), f"{name}.output_norm")
 
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
@@ -295,14 +297,17 @@ class _Graph:
         first = self.node("Gather", hidden, self.scalar(0), axis=1)
         if not self.config.can_pool:
             return first
-        operator = {"tanh": "Tanh", "relu": "Relu"}[self.config.pooler_activation]
-        return self.node(operator, self.dense(first, "bert.pooler"))
+        pooled = self.dense(first, "bert.pooler")
+        if self.config.pooler_activation == "tanh":
+            return self.node("Tanh", pooled)
+        return self.activation(pooled, self.config.pooler_activation)
 
     def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:
         """Logits [B, S, V]."""
         kind = self.config.piece_head
         if kind == "transform":
-            hidden = self.norm(self.activation(self.dense(hidden, "mlm.transform")), "mlm.norm")
+            changed = self.activation(self.dense(hidden, "mlm.transform"), self.config.head_act)
+            hidden = self.norm(changed, "mlm.norm")
         if tied:
             table = self.node("Transpose", self.parameter("bert.embeddings.word.weight"), perm=[1, 0])
         else:
@@ -310,11 +315,11 @@ class _Graph:
         scores = self.node("MatMul", hidden, table)
         return scores if kind == "tied" else self.node("Add", scores, self.parameter("mlm.bias"))
 
-    def activation(self, x: str) -> str:
+    def activation(self, x: str, name: str) -> str:
         """GELU in one of its two forms, or ReLU."""
-        if self.config.hidden_act == "relu":
+        if name == "relu":
             return self.node("Relu", x)
-        return self.node("Gelu", x, approximate="none" if self.config.hidden_act == "gelu" else "tanh")
+        return self.node("Gelu", x, approximate="none" if name == "gelu" else "tanh")
 
     def dense(self, x: str, name: str) -> str:
         """The affine map of a layer."""

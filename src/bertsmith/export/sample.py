@@ -118,10 +118,13 @@ def odd_rows(folder: ModelFolder) -> PackedRows:
     lengths = np.array([*ODD_LENGTHS, folder.config.max_tokens], dtype=np.int32)
     lengths = np.minimum(lengths, folder.config.max_tokens)
     draw = generator(0, "export check")
+    ids = draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32)
+    if folder.config.first_position:  # other tools do not count the padding among the positions
+        ids[ids == folder.config.pad_token_id] += 1
     within = np.concatenate([np.arange(length) / length for length in lengths])
     has_segments = folder.config.type_vocab_size > 1 or folder.metadata.reads in OF_TWO_TEXTS
     return PackedRows(
-        draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32),
+        ids,
         np.where(within >= 0.5, int(has_segments), 0).astype(np.int32),
         lengths,
         np.zeros_like(lengths),

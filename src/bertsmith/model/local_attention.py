@@ -6,8 +6,8 @@ block, m blocks.
 A sequence is cut into blocks of b queries. The keys that one of them sees are among the b + 2w around the block, so the
 blocks of all sequences are one call of b queries and b + 2w keys each.
 
-Source: Beltagy, Peters and Cohan (2020), "Longformer: The Long-Document Transformer", section 3.1; Warner et al. (2024),
-"Smarter, Better, Faster, Longer" (ModernBERT), section 2.1.2.
+Source: Beltagy, Peters and Cohan (2020), "Longformer: The Long-Document Transformer", section 3.1; Warner et al.
+(2024), "Smarter, Better, Faster, Longer" (ModernBERT), section 2.1.2.
 """
 
 import math

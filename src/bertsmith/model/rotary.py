@@ -1,9 +1,9 @@
-"""Rotary positions: queries and keys are turned by angles that grow with the position, so their products depend on distance.
+"""Rotary positions: queries and keys are turned by angles that grow with the position.
 
 Letters: T tokens, A heads, d head width.
 
-Source: Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2.2; the two halves of
-a head are turned against each other, as in GPT-NeoX.
+Source: Su et al. (2021), "RoFormer: Enhanced Transformer with Rotary Position Embedding", section 3.2.2; the two halves
+of a head are turned against each other, as in GPT-NeoX.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,11 @@
 """The normalization of texts for SentencePiece models, as the steps of a `tokenizer.json` describe it.
 
-The central step is a table from strings to strings that SentencePiece compiles into a double-array trie. Here are also the
-steps that published files put around it. Each of them divides a text into units, which it replaces one by one, so that
-every character of the result has its place in the original.
+The central step is a table from strings to strings that SentencePiece compiles into a double-array trie. Here are also
+the steps that published files put around it. Each of them divides a text into units, which it replaces one by one, so
+that every character of the result has its place in the original.
 
-Source: the format of `normalizer_spec.precompiled_charsmap` in SentencePiece (Kudo and Richardson, 2018) and of its trie
-in darts-clone; the order of steps and the treatment of grapheme clusters of the package `tokenizers`.
+Source: the format of `normalizer_spec.precompiled_charsmap` in SentencePiece (Kudo and Richardson, 2018) and of its
+trie in darts-clone; the order of steps and the treatment of grapheme clusters of the package `tokenizers`.
 """
 
 import base64
@@ -13,7 +13,7 @@ import binascii
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,12 @@ _CLUSTER_BYTES = 6  # shorter grapheme clusters are looked up as a whole
 _ATTACHED = frozenset(("Mn", "Me", "Mc"))
 _ATTACHED_TOO = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3")
 _PREPENDED = frozenset(map(chr, (*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2)))
-_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_FORMS: Mapping[str, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {
+    "NFC": "NFC",
+    "NFD": "NFD",
+    "NFKC": "NFKC",
+    "NFKD": "NFKD",
+}
 _JAMO = range(0x1100, 0x1200)  # they compose with each other
 _REGULAR_EXPRESSIONS = frozenset((" {2,}", "\\s+", " +"))  # whose meaning is the same in Oniguruma
 
@@ -138,7 +143,7 @@ def _joins(before: str, character: str) -> bool:
     return character in _ATTACHED_TOO or unicodedata.category(character) in _ATTACHED
 
 
-def _form(name: str) -> Step:
+def _form(name: Literal["NFC", "NFD", "NFKC", "NFKD"]) -> Step:
     """A normalization form of Unicode, in units that do not depend on each other."""
 
     def units(text: str) -> Iterator[Unit]:
@@ -195,7 +200,7 @@ def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
         parts = [steps_of(one, source) for one in normalizer.get("normalizers", [])]
         return None if None in parts else tuple(step for part in parts if part is not None for step in part)
     if kind in _FORMS:
-        return (_form(str(kind)),)
+        return (_form(_FORMS[str(kind)]),)
     if kind == "Lowercase":
         return (_characters(str.lower),)
     if kind == "StripAccents":
@@ -234,7 +239,7 @@ def normalized(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def normalized_with_places(text: str, steps: tuple[Step, ...]) -> tuple[str, list[tuple[int, int]]]:
-    """The text after all steps, and for each of its characters those of the original (start, end) that it comes from."""
+    """The text after all steps, and for each character those of the original (start, end) that it comes from."""
     places = [(place, place + 1) for place in range(len(text))]
     for step in steps:
         results, origins, place = list[str](), list[tuple[int, int]](), 0

@@ -1,7 +1,8 @@
 """Tokenizers of other models: any pipeline in a `tokenizer.json`.
 
 Unigram pieces (ALBERT, XLM-RoBERTa) are those of `unigram.py`; the package `tokenizers`, which the extra of that name
-installs, runs byte-level BPE (RoBERTa, ModernBERT) and all other pipelines. WordPiece has its own, faster implementation.
+installs, runs byte-level BPE (RoBERTa, ModernBERT) and all other pipelines. WordPiece has its own, faster
+implementation.
 """
 
 import functools

@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from bertsmith.errors import CheckpointError
 from bertsmith.text.charsmap import Step, attaches, normalized, normalized_with_places, steps_of
@@ -177,18 +177,18 @@ class UnigramPipeline:
         if not isinstance(decoder, Mapping) or decoder.get("type") != "Metaspace":
             return None
         splitter = description.get("pre_tokenizer")
-        parts = (
-            splitter.get("pretokenizers")
-            if isinstance(splitter, Mapping) and "pretokenizers" in splitter
-            else [splitter]
-        )
+        parts = [splitter]
+        if isinstance(splitter, Mapping) and splitter.get("type") == "Sequence":
+            parts = splitter.get("pretokenizers") or []
         kinds = [one.get("type") if isinstance(one, Mapping) else None for one in parts]
         if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
             return None
         steps = steps_of(description.get("normalizer"), source)
         if steps is None:
             return None
-        return cls(description, steps, parts[-1], splits_first=len(kinds) == 2, source=source)
+        return cls(
+            description, steps, cast("Mapping[str, Any]", parts[-1]), splits_first=len(kinds) == 2, source=source
+        )
 
     def get_vocab(self, *, with_added_tokens: bool = True) -> dict[str, int]:
         """The pieces and their ids."""
@@ -261,7 +261,7 @@ class UnigramPipeline:
         return found
 
     def _words(self, text: str, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
-        """The words of a normalized text with their marks, the place of each in the text, and the marks that were added."""
+        """The words of a text with their marks, the place of each in the text, and the marks that were added."""
         parts = [(match[0], match.start()) for match in _NO_SPACE.finditer(text)] if self._splits_first else [(text, 0)]
         for part, place in parts:
             marked = part.replace(" ", self._mark)

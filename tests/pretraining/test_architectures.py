@@ -1,0 +1,54 @@
+"""Masked language models of the other architectures, trained from scratch and read by `transformers`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith import load
+from bertsmith.checkpoints.load import load_any
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.errors import ConfigError
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import pretrain
+from tasks.task_samples import TOKENIZER
+
+EVERY = pytest.mark.parametrize("architecture", ["electra", "albert", "modernbert", "mpnet"])
+SMALL = {"size": "tiny", "steps": 8, "rows_per_step": 8, "max_length": 16, "device": "cpu", "precision": "fp32"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masked")
+    draw = np.random.default_rng(0)
+    lines = ["the good film was it .", "anna was in rome .", "who was it ?"]
+    documents = ["\n".join(draw.choice(lines, 6)) for _ in range(40)]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    return folder / "corpus"
+
+
+@EVERY
+def test_a_new_model_is_trained_and_is_the_same_in_transformers(
+    architecture: str, corpus: Path, tmp_path: Path
+) -> None:
+    pretrain(corpus, tmp_path / "run", *settings_from_recipe({**SMALL, "architecture": architecture}))
+    folder = load_any(tmp_path / "run/model")
+    assert (folder.config.model_type, folder.parts) == (architecture, ("mlm",))
+    model = load(tmp_path / "run/model", device="cpu")
+    gap = model.fill(["the [MASK] film was it ."], top=5)[0][0]
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "run/model").eval()
+    ids = [*TOKENIZER.encode("[CLS] the [MASK] film was it . [SEP]", special_tokens=True)]
+    with torch.no_grad():
+        chances = theirs(torch.tensor([ids])).logits[0, 2].softmax(-1)
+    for one in gap:
+        assert one.probability == pytest.approx(float(chances[TOKENIZER.vocabulary.index[one.piece]]), abs=1e-5)
+
+
+@EVERY
+def test_an_objective_of_pairs_is_refused_in_one_line(architecture: str, corpus: Path, tmp_path: Path) -> None:
+    settings = settings_from_recipe({**SMALL, "architecture": architecture, "objective": "mlm+nsp"})
+    with pytest.raises(ConfigError, match="an objective without pairs"):
+        pretrain(corpus, tmp_path / "run", *settings)
