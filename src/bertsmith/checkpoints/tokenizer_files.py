@@ -9,19 +9,24 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import END_OF_WORD, ONLY_UNKNOWN, byte_level_json, gpt_json, template_json
+from bertsmith.checkpoints.bpe_json import (
+    BYTE_LEVEL,
+    END_OF_WORD,
+    ONLY_UNKNOWN,
+    byte_level_json,
+    gpt_json,
+    template_json,
+)
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.settings import from_dict, require
+from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-
-_BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
@@ -178,39 +183,6 @@ def _marks_ends(path: Path) -> bool:
     return path.exists() and any(piece.endswith(END_OF_WORD) for piece in _read_object(path))
 
 
-def read_tokenizer_file(path: Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json` of its own, or in a folder.
-
-    The special pieces of a file of its own are those of BERT or RoBERTa, or only `<unk>`: the first that it has.
-
-    Raises:
-        InputError: there is none, or it is damaged.
-        BertsmithError: see `read_wordpiece` and `read_pipeline`.
-    """
-    if path.is_dir():
-        found, _ = read_tokenizer(path, ModelMetadata())
-        if found is None:
-            raise InputError(
-                expected=f"a vocabulary in '{path}'",
-                found="no vocab.txt, tokenizer.json, or vocab.json with merges.txt",
-                fix="check the path",
-            )
-        return found
-    require_file(path, "a tokenizer.json")
-    description = _read_object(path)
-    model, added = description.get("model"), description.get("added_tokens")
-    require(
-        isinstance(model, dict) and model.get("type") != "WordPiece",
-        expected=f"a tokenizer.json at '{path}'",
-        found="WordPieces" if isinstance(model, dict) else "another file",
-        fix="name the vocab.txt of WordPieces, or the model that they belong to",
-    )
-    named = {_content(token) for token in added} if isinstance(added, list) else set()
-    usual = (SPECIAL_PIECES, _BYTE_LEVEL, ONLY_UNKNOWN)
-    special = next((one for one in usual if named.issuperset(filter(None, one))), ONLY_UNKNOWN)
-    return PipelineTokenizer(description, special, source=f"'{path}'")
-
-
 def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
@@ -222,7 +194,7 @@ def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | No
         VocabularyError: a special piece is missing.
         InputError: a file is damaged.
     """
-    special = _special_named(folder, _BYTE_LEVEL)
+    special = _special_named(folder, BYTE_LEVEL)
     description = _read_object(folder / "tokenizer.json")
     if description:
         return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []

@@ -1,4 +1,7 @@
-"""Whether a corpus has text that runs on from sentence to sentence, for models and rows that rely on it."""
+"""Whether a corpus has text that runs on from sentence to sentence, for models and rows that rely on it.
+
+Recurrent language models carry their state over the borders of sentences, and contiguous rows of GPT run on over them.
+"""
 
 import numpy as np
 
@@ -7,7 +10,8 @@ from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import warn
 
-MOST_SINGLE = 0.5  # of the documents that may be single sentences
+# The share of documents that may be single sentences: the corpus checks give advice from the same one on.
+MOST_SINGLE = 0.5
 
 
 def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> str:
@@ -15,6 +19,10 @@ def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> 
 
     What is before such a sentence, in the state of the model or in its row, then says nothing about it: the sentences
     are in random order, or blank lines divide them.
+
+    Args:
+        corpus: the corpus of the run.
+        data: the objective, and whether rows run on over the borders of sentences.
     """
     if data.contiguous:
         use = f"rows of up to {data.max_length} tokens hold one sentence each"
