@@ -45,14 +45,14 @@ def main() -> None:
     options = _options()
     described = machine()
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
-    command = {key: _without_folders(str(value)) for key, value in vars(options).items()}
+    command = {key: without_folders(str(value)) for key, value in vars(options).items()}
     arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm)}
     if not options.no_scratch:
         arms["from scratch"] = ""
     with tempfile.TemporaryDirectory() as folder:
         for number, given in enumerate(options.intermediate):
-            task, form, files = _parts(given)
-            if task in {_parts(other)[0] for other in options.task}:
+            task, form, files = parts_of(given)
+            if task in {parts_of(other)[0] for other in options.task}:
                 sys.exit(f"expected an intermediate task that is not measured; found {task}; name another one")
             arms[f"first fine-tuned on {task}"] = _intermediate(form, files, options, Path(folder) / str(number))
         _measure(options, arms, name, described, command)
@@ -63,7 +63,7 @@ def _measure(
 ) -> None:
     """Runs all arms on every task and writes the results after each."""
     for given in options.task:
-        task, form, files = _parts(given)
+        task, form, files = parts_of(given)
         rows = _curve(form, files, options, arms)
         path = RESULTS / f"{name}.json"
         before = read_json(path)["tasks"] if path.exists() else {}
@@ -71,7 +71,7 @@ def _measure(
         _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
 
 
-def _parts(given: str) -> tuple[str, str, list[str]]:
+def parts_of(given: str) -> tuple[str, str, list[str]]:
     """The name of a task, its format, and its files, from NAME=TRAIN,DEV or NAME:FORM=TRAIN,DEV."""
     title, files = given.split("=", 1)
     task, _, form = title.partition(":")
@@ -94,7 +94,7 @@ def _intermediate(task: str, files: list[str], options: argparse.Namespace, path
     return str(path / MODEL_FOLDER)
 
 
-def _without_folders(text: str) -> str:
+def without_folders(text: str) -> str:
     """The text with the folders of its paths removed, which mean nothing on another machine."""
     return re.sub(r"[^\s=,'\[\]]*/", "", text)
 

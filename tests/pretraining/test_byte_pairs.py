@@ -11,7 +11,7 @@ import transformers
 from bertsmith import load
 from bertsmith.checkpoints.google import write_google
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.tokenizer_files import read_tokenizer_file
+from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, CorpusError, InputError

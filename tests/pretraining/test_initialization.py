@@ -10,6 +10,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.model.encoder import Trace
+from bertsmith.model.layers import sinusoidal_positions
 from bertsmith.pretraining.initialization import NEIGHBORS, initialize_from_corpus
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
@@ -95,8 +96,10 @@ def test_heads_of_a_left_to_right_model_look_only_to_the_left(corpus):
 def test_without_learned_positions_queries_and_keys_stay_as_they_were(corpus, changes):
     model, before = untrained(config(**changes), 1), untrained(config(**changes), 1)
     initialize_from_corpus(model, corpus, 1)
+    # Next to fixed sines, words are larger, and what the head multiplies them with is smaller.
+    changed = {"mlm.bias", *(["mlm.norm.weight"] if changes["position_embedding_type"] == "sinusoidal" else [])}
     for (name, new), (_, old) in zip(model.named_parameters(), before.named_parameters(), strict=True):
-        assert torch.equal(new, old) == ("word" not in name and name != "mlm.bias"), name
+        assert torch.equal(new, old) == ("word" not in name and name not in changed), name
 
 
 def test_heads_of_an_odd_width_look_at_their_neighbors_too(corpus):
@@ -112,3 +115,16 @@ def test_any_number_of_heads_gives_finite_parameters(corpus, heads):
     model = untrained(config(num_attention_heads=heads), 1)
     initialize_from_corpus(model, corpus, 1)
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_words_are_as_large_as_fixed_sines_and_the_first_scores_as_small_as_ever(corpus):
+    models = [untrained(config(position_embedding_type=kind), 1).eval() for kind in ("sinusoidal", "absolute")]
+    scores = []
+    for model in models:
+        initialize_from_corpus(model, corpus, 1)
+        hidden = torch.randn(50, 128, generator=torch.Generator().manual_seed(1))
+        scores.append((model.mlm(hidden, model.encoder.word_table) - model.mlm.bias).detach())
+    occurs = torch.from_numpy(corpus.token_counts() > 0)
+    words, sines = models[0].encoder.word_table[occurs], sinusoidal_positions(32, 128)
+    assert float(words.square().mean().sqrt().detach()) == pytest.approx(float(sines.square().mean().sqrt()), rel=0.02)
+    torch.testing.assert_close(scores[0][:, occurs], scores[1][:, occurs], rtol=1e-3, atol=1e-4)

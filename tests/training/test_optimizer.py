@@ -9,7 +9,6 @@ from torch import nn
 
 from bertsmith.errors import CheckpointError
 from bertsmith.training.optimizer import (
-    OPTIMIZERS,
     BertAdam,
     Lamb,
     Muon,
@@ -19,6 +18,7 @@ from bertsmith.training.optimizer import (
     parameter_groups,
 )
 from bertsmith.training.settings import OPTIMIZER_NAMES
+from bertsmith.training.trainer import OPTIMIZERS
 from oracles import adam_oracle
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from bertsmith.text.vocabulary import SPECIAL_PIECES, SpecialPieces
 
 END_OF_WORD = "</w>"
+BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
 

@@ -10,20 +10,25 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import END_OF_WORD, ONLY_UNKNOWN, byte_level_json, gpt_json, template_json
+from bertsmith.checkpoints.bpe_json import (
+    BYTE_LEVEL,
+    END_OF_WORD,
+    ONLY_UNKNOWN,
+    byte_level_json,
+    gpt_json,
+    template_json,
+)
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.settings import from_dict, require
+from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.unspaced import PATTERN
 from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-
-_BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
@@ -162,7 +167,7 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
 
 
 def read_tokenizer(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary.
 
@@ -178,7 +183,7 @@ def read_tokenizer(
     model = model if isinstance(model, dict) else {}
     kind = model.get("type")
     if kind == "WordPiece" and CLS not in model.get("vocab", ()):  # as in MPNet
-        return read_pipeline(folder, metadata, _BYTE_LEVEL._replace(unk=UNK))
+        return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
     if kind is None and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
         raise VocabularyError(
             expected=f"a tokenizer.json in '{folder}' for a vocab.txt without {CLS}",
@@ -197,41 +202,8 @@ def _marks_ends(path: Path) -> bool:
     return path.exists() and any(piece.endswith(END_OF_WORD) for piece in read_object(path))
 
 
-def read_tokenizer_file(path: Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json` of its own, or in a folder.
-
-    The special pieces of a file of its own are those of BERT or RoBERTa, or only `<unk>`: the first that it has.
-
-    Raises:
-        InputError: there is none, or it is damaged.
-        BertsmithError: see `read_wordpiece` and `read_pipeline`.
-    """
-    if path.is_dir():
-        found, _ = read_tokenizer(path, ModelMetadata())
-        if found is None:
-            raise InputError(
-                expected=f"a vocabulary in '{path}'",
-                found="no vocab.txt, tokenizer.json, or vocab.json with merges.txt",
-                fix="check the path",
-            )
-        return found
-    require_file(path, "a tokenizer.json")
-    description = read_object(path)
-    model, added = description.get("model"), description.get("added_tokens")
-    require(
-        isinstance(model, dict) and model.get("type") != "WordPiece",
-        expected=f"a tokenizer.json at '{path}'",
-        found="WordPieces" if isinstance(model, dict) else "another file",
-        fix="name the vocab.txt of WordPieces, or the model that they belong to",
-    )
-    named = {_content(token) for token in added} if isinstance(added, list) else set()
-    usual = (SPECIAL_PIECES, _BYTE_LEVEL, ONLY_UNKNOWN)
-    special = next((one for one in usual if named.issuperset(filter(None, one))), ONLY_UNKNOWN)
-    return PipelineTokenizer(description, special, source=f"'{path}'")
-
-
 def read_pipeline(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 

@@ -153,7 +153,8 @@ class DoctorReport:
         )
         yield (
             self.one_sentence_documents > 0.5 * self.documents,
-            "most documents are a single sentence, so there is no next sentence to predict. "
+            "most documents are a single sentence, so there is no next sentence to predict, and no running text for a"
+            " model that carries its state or for --contiguous rows. "
             + (
                 "Put blank lines only between documents"
                 if BY_BLANK_LINES in self._divisions

@@ -237,8 +237,7 @@ class FinetuningJob:
         from bertsmith.finetuning.linear_start import LinearStart
 
         pooling = self.task.spec.settings.pooling
-        start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device, pooling)
-        return start.layer(self.head)
+        return LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device, pooling).layer(self.head)
 
     def train_once(
         self,

@@ -28,11 +28,14 @@ from torch import Tensor
 from bertsmith.corpus.cooccurrence import cooccurrences, ppmi, reduced
 from bertsmith.corpus.shards import Corpus
 from bertsmith.heads.models import EncoderForPreTraining
+from bertsmith.heads.piece_heads import MaskedLMHead
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 
 WORD_SCALE = 0.1  # root mean square of the entries of the word table
+# The same next to fixed sines and cosines, whose root mean square is 0.7: smaller words would drown in them.
+SCALE_WITH_SINES = 0.7
 POSITION_SCALE = 1.0  # length of a position vector, as a fraction of that of a word vector
 SHARPNESS = 0.8  # of the neighbor heads: the length of each row of their queries and keys
 FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
@@ -45,7 +48,9 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     """Sets the bias, the word table, the position table and the neighbor heads of a new model.
 
     What the corpus says nothing about keeps its random initialization: vectors of pieces that never occur, and all
-    other parameters. Without learned positions, or with a projection above them, there are no neighbor heads.
+    other parameters. Without learned positions, or with a projection above them, there are no neighbor heads. Next to
+    fixed sines the vectors are as large as those, and the norm of the masked-LM head, which is multiplied with them, is
+    smaller in return.
 
     Args:
         model: a randomly initialized model, which is changed in place.
@@ -61,7 +66,11 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     table = model.encoder.word_table
     width = table.shape[1]
     found = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))
-    vectors = torch.from_numpy(found).mul_(WORD_SCALE * math.sqrt(width))
+    is_fixed = model.config.position_embedding_type == "sinusoidal"
+    scale = SCALE_WITH_SINES if is_fixed else WORD_SCALE
+    vectors = torch.from_numpy(found).mul_(scale * math.sqrt(width))
+    if is_fixed and isinstance(model.mlm, MaskedLMHead):
+        model.mlm.norm.weight.mul_(WORD_SCALE / scale)  # the first scores of the pieces stay as small
     is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
     table.copy_(torch.where(is_known, vectors, table))
     has_table = model.config.position_embedding_type == "absolute" and not model.config.projects_embeddings

@@ -44,6 +44,15 @@ _NEW_MODEL: Mapping[str, Any] = {
 _NEW_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     "openai-gpt": {"contiguous": True, "short_sequence_probability": 0.0},
 }
+NT_ASGD = "nt-asgd"
+# Merity, Keskar and Socher (2018), section 5, and their code.
+_AVERAGED: Mapping[str, Any] = {
+    "learning_rate": 30.0,
+    "schedule": "constant",
+    "warmup_share": 0.0,
+    "clip_norm": 0.25,
+    "weight_decay": 1.2e-6,
+}
 # Radford et al. (2018), section 4.1; the budget in the paper is 100 epochs.
 _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     "openai-gpt": {
@@ -57,7 +66,9 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
         "warmup_steps": 2000,
         "epsilon": 1e-8,
         "bias_correction": True,
-    }
+    },
+    # Merity, Keskar and Socher (2018), section 5; the budget in the paper is 750 epochs.
+    "awd-lstm": {"max_length": 70, "rows_per_step": 80, "optimizer": NT_ASGD, **_AVERAGED},
 }
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
@@ -221,7 +232,9 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
     if new.is_recurrent:
         values |= _RECURRENT
-    if new.is_recurrent and settings.get("optimizer", "adam") == "adam":
+    if settings.get("optimizer") == NT_ASGD:
+        values |= _AVERAGED
+    elif new.is_recurrent and settings.get("optimizer", "adam") == "adam":
         values["learning_rate"] = round(1e-2 * 128 / width, 6)
     elif settings.get("optimizer", values["optimizer"]) != "muon":
         values["learning_rate"] = round(3e-3 * 128 / width, 6)  # Adam alone: the wider, the lower

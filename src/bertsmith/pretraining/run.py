@@ -30,6 +30,7 @@ from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
+from bertsmith.pretraining.running_text import warn_without_running_text
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
@@ -101,6 +102,7 @@ def pretrain(
     )
     if rank.index == 0:
         runtime.tell()
+        warn_without_running_text(source, data)
     model, first, carried, before = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",

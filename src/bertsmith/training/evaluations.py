@@ -55,6 +55,11 @@ class Evaluations:
         """The held-out values after a step, with their prefix; empty if it was not evaluated."""
         return {name: value for name, value in self._by_step.get(step, {}).items() if name.startswith(PREFIX)}
 
+    def losses(self, until: int) -> list[float]:
+        """The held-out loss after each evaluated step from 1 to `until`, in order."""
+        name = f"{PREFIX}loss"
+        return [float(line[name]) for step, line in sorted(self._by_step.items()) if 0 < step <= until and name in line]
+
     def best_step(self) -> int | None:
         """The first step after which the value of `keep_best` was best; None if it was never a finite number."""
         seen = {step: line[self._name] for step, line in self._by_step.items() if step and self._name in line}

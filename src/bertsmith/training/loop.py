@@ -15,6 +15,7 @@ from bertsmith.errors import CheckpointError, ConfigError, TrainingError
 from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
+from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
@@ -114,6 +115,8 @@ class _Course:
         self.evaluations = Evaluations(
             run.metrics("evaluation"), self.settings.keep_best, trainer.workload.higher_is_better()
         )
+        if isinstance(trainer.optimizer, AveragedSgd):
+            require_averaging(self.rank.count, trainer.workload.higher_is_better())
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
         self.is_told_fewer = False  # the last message about the number of steps said that some are left out
@@ -156,6 +159,8 @@ class _Course:
         result = self._result()
         if result.best_step is not None:
             self.run.load_best(self.trainer.workload.model, result.best_step)
+        elif isinstance(self.trainer.optimizer, AveragedSgd):
+            self.trainer.optimizer.take_averages()
         require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
         if self.first and write_model is not None:
             try:
@@ -346,18 +351,21 @@ class _Course:
         step = self.position.step
         if step in (0, self.total) or step % self.evaluate_every == 0:
             self._evaluate(silently=silently)
+            optimizer = self.trainer.optimizer
+            if isinstance(optimizer, AveragedSgd) and no_longer_improves(self.evaluations.losses(step)):
+                optimizer.start_averaging()
 
     def _evaluate(self, *, silently: bool = False) -> None:
         """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
         if not self.first or position.step in self.evaluations:
             return
-        with quiet() if silently else contextlib.nullcontext():
+        with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
-        self.evaluations.add(position.step, position.tokens, values)
-        # Before the log line: if a line exists, the parameters of that step have already been considered.
-        if position.step and self.evaluations.best_step() == position.step:
-            self.run.save_best(self.trainer.workload.model, position.step)
+            self.evaluations.add(position.step, position.tokens, values)
+            # Before the log line: if a line exists, the parameters of that step have already been considered.
+            if position.step and self.evaluations.best_step() == position.step:
+                self.run.save_best(self.trainer.workload.model, position.step)
         if values:
             line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             self.log.write("evaluation", position.step, line)

@@ -339,9 +339,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return found
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon}
-
-
 @torch.no_grad()
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
     """Copies `source` into the tensors of `target`, which must have the same names and shapes.

@@ -9,7 +9,7 @@ from bertsmith.training.pace import Pace
 from bertsmith.training.schedule import SCHEDULES
 
 # The classes are in `optimizer.py`, which needs torch.
-OPTIMIZER_NAMES = ("adam", "lamb", "muon")
+OPTIMIZER_NAMES = ("adam", "lamb", "muon", "nt-asgd")
 MUON_RATE = 0.02
 
 BUDGETS = ("steps", "tokens", "minutes")
@@ -50,7 +50,8 @@ class TrainSettings:
     )
     optimizer: str = help_field(
         "adam",
-        "adam (2018), lamb (for large batches) or muon (for the layers, adam elsewhere; auto, but not with --init)",
+        "adam (2018), lamb (for large batches), muon (for the layers, adam elsewhere; auto, but not with --init) or "
+        "nt-asgd (SGD, whose parameters are averaged once held-out text no longer improves)",
     )
     muon_rate: float | None = help_field(
         None,

@@ -12,11 +12,14 @@ from bertsmith.errors import ConfigError
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.training import distributed
+from bertsmith.training.averaging import AveragedSgd
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
-from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
+from bertsmith.training.optimizer import BertAdam, Lamb, Muon, Optimizer, clip, global_norm
 from bertsmith.training.settings import MUON_RATE, TrainSettings
 from bertsmith.training.workload import StepPlan, Workload
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon, "nt-asgd": AveragedSgd}
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,12 @@ class Trainer:
         """Clips the gradients and updates the parameters."""
         clip(self.optimizer.gradients(), outcome.gradient_norm, self.settings.clip_norm)
         self.optimizer.step(rate)
+
+    @contextlib.contextmanager
+    def averages(self) -> Iterator[None]:
+        """Has the averages as the parameters of the model inside the block, if the optimizer averages them."""
+        with self.optimizer.averages() if isinstance(self.optimizer, AveragedSgd) else contextlib.nullcontext():
+            yield
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:

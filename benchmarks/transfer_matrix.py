@@ -1,0 +1,163 @@
+"""What a model that was fine-tuned on one task gains on another: a matrix of tasks for each encoder.
+
+    python benchmarks/transfer_matrix.py --model bert=RUN/model [--model lstm=...] --task NAME[:FORM]=TRAIN,DEV
+        --task ... --work WORK [--labels 300] [--most 8000] [--seeds 3]
+
+Every model is first fine-tuned on all labels of each task (at most --most), then its encoder starts each of the other
+tasks, with a new head and --labels labels. A row of the matrix is the first task (or none), a column the second; its
+cells are the mean of the score over the seeds, its standard deviation, and the gain over no first task. Everything that
+was measured is a file in WORK, so that a stopped run goes on, and more models, tasks and seeds may be added later.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import machine, machine_label, write_result
+from pretraining_gain import parts_of, without_folders
+
+from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.finished_run import MODEL_FOLDER
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.metrics.uncertainty import spread
+from bertsmith.progress import quiet
+from bertsmith.randomness import generator
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for
+from bertsmith.tasks.task import TaskSpec
+
+NOTHING = "nothing"  # the first task of a model that is only pre-trained
+STEPS, MOST_EPOCHS = 100, 20.0  # of small sets, as in `pretraining_gain.py`
+
+
+def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
+    """Measures what is missing and writes the result; returns it."""
+    options = _options(arguments)
+    models = dict(given.split("=", 1) for given in options.model)
+    tasks = {name: (form, files) for name, form, files in map(parts_of, options.task)}
+    if len(tasks) < 2:
+        sys.exit("expected two tasks or more; found one; give --task again")
+    options.work.mkdir(parents=True, exist_ok=True)
+    _require_same(options)
+    for model, second in itertools.product(models, tasks):
+        for first in (NOTHING, *(name for name in tasks if name != second)):
+            for seed in range(1, options.seeds + 1):
+                place = options.work / "cells" / f"{model}_{first}_{second}_{seed}.json"
+                if place.is_file():
+                    continue
+                start = (
+                    models[model] if first == NOTHING else _first(model, models[model], first, tasks[first], options)
+                )
+                found = _score(start, *tasks[second], options, seed)
+                place.parent.mkdir(exist_ok=True)
+                write_json(place, found)
+                print(model, first, second, seed, json.dumps(found), flush=True)
+    described = machine()
+    name = options.out or f"transfer_matrix_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
+    command = {key: without_folders(str(value)) for key, value in vars(options).items()}
+    result = {"machine": described, "command": command, "matrix": _matrix(options, models, tasks)}
+    write_result(name, result)
+    return result
+
+
+def _matrix(
+    options: argparse.Namespace, models: Mapping[str, str], tasks: Mapping[str, Any]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """For each model, first task and second task: mean, deviation, values and gain over no first task."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for model, first, second in itertools.product(models, (NOTHING, *tasks), tasks):
+        if first == second:
+            continue
+        cells = [
+            read_json(options.work / "cells" / f"{model}_{first}_{second}_{seed}.json")
+            for seed in range(1, options.seeds + 1)
+        ]
+        over = spread([cell["score"] for cell in cells])
+        entry = {
+            "metric": cells[0]["metric"],
+            "mean": round(over.mean, 4),
+            "deviation": round(over.deviation, 4),
+            "values": list(over.values),
+        }
+        found.setdefault(model, {}).setdefault(first, {})[second] = entry
+        entry["gain"] = round(entry["mean"] - found[model][NOTHING][second]["mean"], 4)
+    return found
+
+
+def _first(model: str, source: str, task: str, given: tuple[str, list[str]], options: argparse.Namespace) -> str:
+    """The model after fine-tuning on all labels of a task, trained once; its folder."""
+    folder = options.work / "first" / f"{model}_{task}"
+    done = folder.with_suffix(".json")
+    if not done.is_file():
+        spec, train, dev = _examples(*given, options.most, options.dev)
+        run = FinetuningSettings(epochs=options.epochs, dropout=0.1, baselines=False)
+        recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
+        folder.parent.mkdir(exist_ok=True)
+        with quiet():
+            job = FinetuningJob.prepare(source, spec, TaskData(train=train, dev=dev), run, recipe)
+            # A run that was stopped is resumed: the folder of a run that has begun is there.
+            result = job.train_once(folder, seed=1, resume=folder.is_dir())
+        write_json(done, {"labels": len(train), "scores": result.scores})
+        print(model, "first", task, json.dumps({"labels": len(train), "scores": result.scores}), flush=True)
+    return str(folder / MODEL_FOLDER)
+
+
+def _score(start: str, form: str, files: list[str], options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The score of a model after fine-tuning on --labels labels; the seed draws them too."""
+    spec, train, dev = _examples(form, files, options.labels, options.dev, seed)
+    epochs = min(MOST_EPOCHS, max(options.epochs, STEPS * 32 / len(train)))
+    run = FinetuningSettings(epochs=epochs, dropout=0.1, baselines=False)
+    recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
+    with quiet(), tempfile.TemporaryDirectory() as folder:
+        job = FinetuningJob.prepare(start, spec, TaskData(train=train, dev=dev), run, recipe)
+        found = job.train_once(Path(folder) / "run", seed)
+    return {"metric": spec.metric, "score": round(found.scores[spec.metric], 4), "seconds": round(found.seconds, 1)}
+
+
+def _examples(
+    form: str, files: list[str], labels: int, dev: int, seed: int = 0
+) -> tuple[TaskSpec, list[Any], list[Any]]:
+    """A task, at most `labels` training examples and at most `dev` examples to score, both drawn at random."""
+    with quiet():
+        train, scored = (read_examples(form, Path(path), training=not number) for number, path in enumerate(files))
+    spec = spec_for(form, train.examples, default_settings(form))
+    parts = []
+    for purpose, found, most, drawn_by in (("labels", train, labels, seed), ("dev", scored, dev, 0)):
+        order = generator(drawn_by, f"{purpose} of a transfer").permutation(len(found.examples))[:most]
+        parts.append([found.examples[index] for index in sorted(order.tolist())])
+    return spec, parts[0], parts[1]
+
+
+def _require_same(options: argparse.Namespace) -> None:
+    """Ends the script if WORK has cells of other settings."""
+    names = ("labels", "most", "dev", "epochs", "rate")
+    given, place = {name: getattr(options, name) for name in names}, options.work / "settings.json"
+    if place.is_file() and read_json(place) != given:
+        sys.exit(f"expected the settings of {place}; found others; use another --work")
+    write_json(place, given)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER; may be repeated")
+    parser.add_argument("--task", action="append", required=True, help="NAME[:FORM]=TRAIN,DEV; two or more")
+    parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run goes on from it")
+    parser.add_argument("--labels", type=int, default=300, help="of the second task")
+    parser.add_argument("--most", type=int, default=8000, help="labels of the first task, at most")
+    parser.add_argument("--dev", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--out")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
