@@ -153,7 +153,7 @@ def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> 
     pieces = {}
     for exponent in ("1", "0"):
         out = tmp_path / f"vocab-{exponent}.txt"
-        options = ("--language-exponent", exponent, "--size", 106, "--report", tmp_path / f"{exponent}.json")
+        options = ("--language-exponent", exponent, "--size", 72, "--report", tmp_path / f"{exponent}.json")
         result = run("vocab", folder, "--languages", *options, "--out", out)
         assert result.code == 0, result.err
         assert [line.split()[0] for line in result.out.splitlines()[1:4]] == ["en", "ru", "total"]

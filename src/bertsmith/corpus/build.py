@@ -109,6 +109,12 @@ def build_corpus(
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
     by_language = sampling if sampling is not None and sampling.languages else None
+    require(
+        by_language is None or not settings.files_continue,
+        expected="documents that end with their file (with languages)",
+        found="files_continue",
+        fix="leave --files-continue out",
+    )
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):
         require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])

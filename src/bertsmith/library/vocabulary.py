@@ -4,14 +4,14 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.corpus.languages import count_languages
+from bertsmith.corpus.languages import LanguageSettings, count_languages
 from bertsmith.corpus.words import FileCounts, count_files
 from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
-from bertsmith.vocabularies.languages import num_characters, require_exponent, smoothed_shares, weighted_counts
+from bertsmith.vocabularies.languages import num_characters, smoothed_shares, weighted_counts
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
 from bertsmith.vocabularies.word_counts import WordCounts
 
@@ -64,9 +64,10 @@ def learn_vocabulary(
     """
     require_number("size", size, least=1, most=MOST_PIECES)
     text_rules = TextRules.named(rules, lowercase=not cased)
+    settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     paths = [Path(text) for text in texts]
-    if languages:
-        counts, sampled, notes = _languages(paths, text_rules, column, language_exponent)
+    if settings.languages:
+        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent)
     else:
         counts = count_files(paths, text_rules, column)
         sampled, notes = counts.total, counts.notes
@@ -80,7 +81,6 @@ def _languages(
     folders: Sequence[Path], rules: TextRules, column: str, exponent: float
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
-    require_exponent(exponent)
     by_name, notes = count_languages(folders, rules, column)
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
     sizes = [num_characters(one) for one in by_name.values()]
