@@ -256,10 +256,10 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
         cells.run(f"retrieve {system}", vectors)
 
     def by_characters() -> dict[str, Any]:
-        features = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+        features = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
         features.fit([text for lines in texts.values() for text in training(lines)])
-        found = {name: features.transform(testing(lines)).toarray() for name, lines in texts.items()}
-        return {"accuracy": retrieval(found)}
+        found = {name: features.transform(testing(lines)) for name, lines in texts.items()}  # sparse, of length 1
+        return {"accuracy": {name: hits((found["en"] @ rows.T).toarray()) for name, rows in found.items()}}
 
     def linear() -> dict[str, Any]:
         score = linear_scores(folder / "en-train.tsv")
@@ -410,11 +410,12 @@ def linear_scores(train: Path, *, text_last: bool = False, limit: int | None = N
 def retrieval(vectors: dict[str, Any]) -> dict[str, float]:
     """The fraction of English sentences whose nearest sentence of a language by cosine is the parallel one."""
     normalized = {name: _normalized(np.asarray(rows)) for name, rows in vectors.items()}
-    found = {}
-    for name, rows in normalized.items():
-        nearest = (normalized["en"] @ rows.T).argmax(axis=1)
-        found[name] = round(float((nearest == np.arange(len(rows))).mean()), 4)
-    return found
+    return {name: hits(normalized["en"] @ rows.T) for name, rows in normalized.items()}
+
+
+def hits(scores: np.ndarray) -> float:
+    """The fraction of rows whose largest score is on the diagonal."""
+    return round(float((scores.argmax(axis=1) == np.arange(len(scores))).mean()), 4)
 
 
 def _normalized(rows: np.ndarray) -> np.ndarray:
