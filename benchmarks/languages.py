@@ -7,6 +7,7 @@ DIR has the folders `multilingual/pud` (19 languages, 1,000 parallel sentences e
 in any language before. The cells:
 
 * `rules`: what the text rules `huggingface` and `unspaced` make of test sentences, with a vocabulary of 8,000 pieces;
+* `splits`: four ways to split Thai words, with 2,000 pieces;
 * `exponent`: pieces per character of test sentences with vocabularies from unbalanced text: English has a novel more,
   two languages have a tenth of their sentences;
 * `transfer`: networks of 2 layers x 128, pre-trained for the same number of steps of 4,096 tokens, one on all
@@ -22,8 +23,10 @@ Each finished cell appends a line to results/NAME.jsonl; cells that are already 
 import argparse
 import functools
 import os
+import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,9 +50,13 @@ from bertsmith.library.training import finetune, pretrain
 from bertsmith.library.vocabulary import learn_vocabulary
 from bertsmith.model.config import BertConfig
 from bertsmith.progress import quiet
+from bertsmith.text.greedy import Segmenter
+from bertsmith.text.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.unspaced import PATTERN
+from bertsmith.vocabularies.learn import learn_vocabulary as learn_pieces
 
-PIECES, CHINESE_PIECES = 8000, 4000
+PIECES, CHINESE_PIECES, SPLIT_PIECES = 8000, 4000, 2000
 PER_DOCUMENT = 8  # sentences
 NEWS, LABELLED = 375, 750
 MONOLINGUAL = ("en", "zh", "th")
@@ -67,7 +74,7 @@ def main() -> None:
     parser.add_argument("--novel", type=Path, help="English text for the cells `exponent`")
     parser.add_argument("--work", type=Path, required=True, help="folder for models, kept for the next call")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--only", default="rules,exponent,transfer,chinese")
+    parser.add_argument("--only", default="rules,splits,exponent,transfer,chinese")
     options = parser.parse_args()
     described = machine()
     path = RESULTS / f"languages_{machine_label(described)}_torch-{described['packages']['torch']}.jsonl"
@@ -75,6 +82,7 @@ def main() -> None:
     texts = sentences_of(options.data)
     groups: dict[str, Callable[[Path], None]] = {
         "rules": lambda folder: measure_rules(cells, texts, options.data, folder),
+        "splits": lambda folder: measure_splits(cells, texts),
         "exponent": lambda folder: measure_exponents(cells, texts, options.novel, folder),
         "transfer": lambda folder: measure_transfer(cells, texts, options.steps, folder),
         "chinese": lambda folder: measure_chinese(cells, options.data / "cls" / "chnsenticorp", options.steps, folder),
@@ -162,6 +170,37 @@ def measure_rules(cells: Cells, texts: Texts, data: Path, folder: Path) -> None:
         cells.run(f"rules {rules}", measure)
 
 
+def measure_splits(cells: Cells, texts: Texts) -> None:
+    """Ways to split Thai words, each with a vocabulary of its own; the longest match is the package's."""
+    marks = "\u0e30-\u0e3a\u0e45\u0e47-\u0e4e"
+    cluster = f"[\u0e40-\u0e44]?[\u0e01-\u0e2f\u0e46][{marks}]*"
+    patterns = {
+        "not at all": None,
+        "in front of leading vowels": PATTERN,
+        "every 8 clusters": f"(?:{cluster}){{1,8}}|[\u0e00-\u0e7f]",
+        "every cluster": f"{cluster}|[\u0e00-\u0e7f]",
+    }
+    for name, pattern in patterns.items():
+        part = None if pattern is None else re.compile(f"{pattern}|[^\u0e00-\u0e7f]+")
+
+        def words(text: str, part: re.Pattern[str] | None = part) -> list[str]:
+            found = basic_tokens(text, TextRules(lowercase=False))
+            return found if part is None else [match.group() for word in found for match in part.finditer(word)]
+
+        def measure(words: Callable[[str], list[str]] = words) -> dict[str, Any]:
+            counts = Counter(word for text in training(texts["th"]) for word in words(text))
+            vocabulary = learn_pieces(counts, SPLIT_PIECES)
+            segmenter = Segmenter(vocabulary, max_word_characters=100)
+            pieces = characters = lost = 0
+            for word in (word for text in testing(texts["th"]) for word in words(text)):
+                ids = segmenter.ids(word)
+                pieces, characters = pieces + len(ids), characters + len(word)
+                lost += len(word) * (vocabulary.unk_id in ids)
+            return {"pieces_per_character": round(pieces / characters, 4), "lost": round(lost / characters, 4)}
+
+        cells.run(f"split Thai {name}", measure)
+
+
 def measure_exponents(cells: Cells, texts: Texts, novel: Path | None, folder: Path) -> None:
     """Vocabularies from unbalanced text with several exponents."""
     read = {name: training(lines) for name, lines in texts.items()}
@@ -205,10 +244,10 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
         pre_train(cells, system, place, prepare, steps, whole_word=True)
         for language in MONOLINGUAL if system == "multilingual" else languages:
             for seed in SEEDS:
-                classify_genre(cells, texts, (system, place / "run" / "model"), language, seed, folder)
+                classify_genre(cells, texts, place, steps, language, seed)
     trained = folder / "multilingual"
     bare = from_scratch(Corpus.open(trained / "corpus"), folder / "from-scratch")
-    for system, model in (("multilingual", trained / "run" / "model"), ("from scratch", bare)):
+    for system, model in ((f"multilingual, {steps} steps", run_of(trained, steps) / "model"), ("from scratch", bare)):
 
         def vectors(model: Path = model) -> dict[str, Any]:
             loaded = bertsmith.load(model)
@@ -217,10 +256,10 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
         cells.run(f"retrieve {system}", vectors)
 
     def by_characters() -> dict[str, Any]:
-        features = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+        features = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
         features.fit([text for lines in texts.values() for text in training(lines)])
-        found = {name: features.transform(testing(lines)).toarray() for name, lines in texts.items()}
-        return {"accuracy": retrieval(found)}
+        found = {name: features.transform(testing(lines)) for name, lines in texts.items()}  # sparse, of length 1
+        return {"accuracy": {name: hits((found["en"] @ rows.T).toarray()) for name, rows in found.items()}}
 
     def linear() -> dict[str, Any]:
         score = linear_scores(folder / "en-train.tsv")
@@ -247,7 +286,7 @@ def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:
     systems = {"characters": {"whole_word": False}, "words": {"whole_word": True, "chinese_words": True}}
     for name, masks in systems.items():
         pre_train(cells, f"chinese {name}", folder / name, prepare, steps, corpus=corpus, **masks)
-    models = {name: folder / name / "run" / "model" for name in systems}
+    models = {f"{name}, {steps} steps": run_of(folder / name, steps) / "model" for name in systems}
     models["from scratch"] = from_scratch(prepare(), folder / "from-scratch")
     for name, model in models.items():
         for seed in SEEDS:
@@ -257,7 +296,7 @@ def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:
                 texts, gold = rows_of(data / "test.tsv", text_last=True)
                 return {"accuracy": accuracy(tuned, texts, gold), "labels": LABELS}
 
-            cells.run(f"chinese reviews {name} seed {seed}", measure)
+            cells.run(f"chinese reviews {name}, seed {seed}", measure)
     score = functools.partial(linear_scores, data / "train.tsv", text_last=True, limit=LABELS)
     cells.run("chinese reviews character n-grams", lambda: {"accuracy": score()(data / "test.tsv"), "labels": LABELS})
 
@@ -271,15 +310,15 @@ def pre_train(
     corpus: Path | None = None,
     **masks: bool,
 ) -> None:
-    """Pre-trains a model in PLACE/run, unless it is there."""
-    if (place / "run" / "model").exists():
+    """Pre-trains a model in the run folder of PLACE, unless it is there."""
+    if (run_of(place, steps) / "model").exists():
         return
     prepare()
 
     def measure() -> dict[str, Any]:
         result = pretrain(
             corpus or place / "corpus",
-            place / "run",
+            run_of(place, steps),
             size="tiny",
             steps=steps,
             tokens_per_step=4096,
@@ -289,7 +328,12 @@ def pre_train(
         )
         return {"steps": result.steps, "tokens": result.tokens, "scores": dict(result.scores)}
 
-    cells.run(f"pretrain {name}", measure)
+    cells.run(f"pretrain {name}, {steps} steps", measure)
+
+
+def run_of(place: Path, steps: int) -> Path:
+    """The run folder of so many steps."""
+    return place / f"run-{steps}"
 
 
 def from_scratch(corpus: Corpus, folder: Path) -> Path:
@@ -321,18 +365,16 @@ def fine_tuned(model: Path, train: Path, seed: int, **settings: Any) -> bertsmit
         return bertsmith.load(Path(folder) / "run")
 
 
-def classify_genre(
-    cells: Cells, texts: Texts, system: tuple[str, Path], language: str, seed: int, folder: Path
-) -> None:
+def classify_genre(cells: Cells, texts: Texts, place: Path, steps: int, language: str, seed: int) -> None:
     """Fine-tunes on one language; accuracy on the test sentences of it, and from English on all languages."""
-    name, model = system
+    folder, name = place.parent, place.name
 
     def measure() -> dict[str, Any]:
-        tuned = fine_tuned(model, folder / f"{language}-train.tsv", seed)
+        tuned = fine_tuned(run_of(place, steps) / "model", folder / f"{language}-train.tsv", seed)
         tested = list(texts) if name == "multilingual" and language == "en" else [language]
         return {"accuracy": {one: accuracy(tuned, *rows_of(folder / f"{one}-test.tsv")) for one in tested}}
 
-    cells.run(f"genre {language} {name} seed {seed}", measure)
+    cells.run(f"genre {language} {name}, {steps} steps, seed {seed}", measure)
 
 
 def accuracy(model: bertsmith.Model, texts: Sequence[str], gold: Sequence[str]) -> float:
@@ -368,11 +410,12 @@ def linear_scores(train: Path, *, text_last: bool = False, limit: int | None = N
 def retrieval(vectors: dict[str, Any]) -> dict[str, float]:
     """The fraction of English sentences whose nearest sentence of a language by cosine is the parallel one."""
     normalized = {name: _normalized(np.asarray(rows)) for name, rows in vectors.items()}
-    found = {}
-    for name, rows in normalized.items():
-        nearest = (normalized["en"] @ rows.T).argmax(axis=1)
-        found[name] = round(float((nearest == np.arange(len(rows))).mean()), 4)
-    return found
+    return {name: hits(normalized["en"] @ rows.T) for name, rows in normalized.items()}
+
+
+def hits(scores: np.ndarray) -> float:
+    """The fraction of rows whose largest score is on the diagonal."""
+    return round(float((scores.argmax(axis=1) == np.arange(len(scores))).mean()), 4)
 
 
 def _normalized(rows: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """vocab as a user types it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -147,16 +148,20 @@ def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> 
     folder = tmp_path / "text"
     folder.mkdir()
     (folder / "en.txt").write_text("\n".join(SENTENCES * 20), encoding="utf-8")
-    (folder / "ru.txt").write_text("Он читал книгу, она читала письмо.\n" * 2, encoding="utf-8")
+    small = "Он читал книгу, она читала письмо, мы читали письма и книги.\n"
+    (folder / "ru.txt").write_text(small * 2, encoding="utf-8")
     pieces = {}
     for exponent in ("1", "0"):
         out = tmp_path / f"vocab-{exponent}.txt"
-        result = run("vocab", folder, "--languages", "--language-exponent", exponent, "--size", 110, "--out", out)
+        options = ("--language-exponent", exponent, "--size", 72, "--report", tmp_path / f"{exponent}.json")
+        result = run("vocab", folder, "--languages", *options, "--out", out)
         assert result.code == 0, result.err
         assert [line.split()[0] for line in result.out.splitlines()[1:4]] == ["en", "ru", "total"]
-        pieces[exponent] = sum("\u0400" <= piece[-1] <= "\u04ff" for piece in Vocabulary.load(out).pieces)
-    assert "share with the exponent 0: en 97.85 to 50.00 %, ru 2.15 to 50.00 %" in result.err
-    assert pieces["0"] > pieces["1"]
+        report = json.loads((tmp_path / f"{exponent}.json").read_text(encoding="utf-8"))
+        pieces[exponent] = [row["pieces"] for row in report["texts"]]
+    assert re.search(r"share with the exponent 0: en 9\d\.\d\d to 50\.00 %, ru \d\.\d\d to 50\.00 %", result.err)
+    assert pieces["0"][0] >= pieces["1"][0]
+    assert pieces["0"][1] < pieces["1"][1], "the small language needs fewer pieces if it weighs more"
     refused = run("vocab", folder, "--languages", "--language-exponent", "1.5", "--size", 110, "--out", tmp_path / "x")
     assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
     assert "between 0 and 1; found 1.5" in refused.err

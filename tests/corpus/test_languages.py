@@ -128,6 +128,18 @@ def test_of_a_single_document_the_end_is_held_out(tmp_path: Path) -> None:
     assert set(of_small(texts(corpus))) <= {"the y 0 0 0 . the y 0 0 1 .", "the y 0 0 0 ."}
 
 
+def test_copies_within_a_language_are_held_out_together(folder: Path, tmp_path: Path) -> None:
+    write_language(folder / "yy" / "copy.txt", 5, "y")
+    write(tmp_path / "same" / "xx.txt", "the boat .\n\nthe boat .\n")
+    build(folder, tmp_path / "out", held_out=0.01, language_exponent=1.0)
+    corpus = Corpus.open(tmp_path / "out")
+    held_out = of_small(texts(corpus.held_out()))
+    assert held_out
+    assert not set(held_out) & set(texts(corpus))
+    build(tmp_path / "same", tmp_path / "out-of-copies", held_out=0.01)
+    assert Corpus.open(tmp_path / "out-of-copies").held_out() is None
+
+
 def test_duplicates_are_removed_before_languages_are_sampled(folder: Path, tmp_path: Path) -> None:
     write(folder / "yy" / "three.txt", (folder / "yy" / "one.txt").read_bytes())
     settings = CorpusSettings(form="lines", held_out=0.0, remove_duplicates="exact")
@@ -185,6 +197,18 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
         )
     with pytest.raises(ConfigError, match="exponent between 0 and 1; found 2"):
         SamplingSettings(language_exponent=2)
+    with pytest.raises(ConfigError, match="language_exponent only with languages; found language_exponent"):
+        SamplingSettings(language_exponent=0.5)
+    with pytest.raises(ConfigError, match="language_seed only with languages"):
+        SamplingSettings(language_seed=5)
+    with pytest.raises(ConfigError, match="documents that end with their file"):
+        build_corpus(
+            [folder],
+            TOKENIZER,
+            tmp_path / "out",
+            settings=CorpusSettings(files_continue=True),
+            sampling=SamplingSettings(languages=True),
+        )
     write(folder / "zz.txt", "\n \n")
     with pytest.raises(InputError, match="text of the language 'zz'"):
         build(folder, tmp_path / "out")

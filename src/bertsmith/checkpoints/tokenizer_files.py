@@ -32,10 +32,8 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
-_SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
 _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
-
-
+_SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
 _SPLIT = TextRules(split_unspaced=True)
 
 

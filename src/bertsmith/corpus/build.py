@@ -116,6 +116,12 @@ def build_corpus(
         found="both",
         fix="leave one out",
     )
+    require(
+        by_language is None or not settings.files_continue,
+        expected="documents that end with their file (with languages)",
+        found="files_continue",
+        fix="leave --files-continue out",
+    )
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):
         require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])

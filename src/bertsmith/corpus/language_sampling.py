@@ -21,7 +21,7 @@ from bertsmith.corpus.removal import WaitingDocuments
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.split import Write
 from bertsmith.randomness import generator
-from bertsmith.settings import help_field, require_limits
+from bertsmith.settings import help_field
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vocabularies.languages import smoothed_shares
 
@@ -35,10 +35,6 @@ class SamplingSettings(LanguageSettings):
     """How the documents of each language are sampled."""
 
     language_seed: int = help_field(12345, "with languages: seed of the draw of the documents", most=2**63)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_limits(self)
 
 
 @dataclasses.dataclass
@@ -113,7 +109,7 @@ class LanguageSampler:
         split.write(write, hold_out)
         self._waiting.remove()
         return {
-            "exponent": self.settings.language_exponent,
+            "exponent": float(self.settings.language_exponent),
             "seed": self.settings.language_seed,
             "by_name": {
                 name: {
@@ -130,6 +126,12 @@ class LanguageSampler:
         }
 
 
+def _next_below(draws: npt.NDArray[np.uint64]) -> np.uint64:
+    """The largest draw but one; 0, which is below all others, if all are equal."""
+    lower = draws[draws < draws.max()]
+    return np.uint64(lower.max() if len(lower) else 0)
+
+
 class _Split:
     """Which sentences of each waiting document are for training and how often, and which are held out.
 
@@ -144,16 +146,19 @@ class _Split:
         self.further: Ints = np.zeros_like(self.training)
 
     def hold_out(self, documents: Ints, draws: npt.NDArray[np.uint64], fraction: float) -> None:
-        """Holds out the documents of a language with low draws, at least one but not all; of a single one, its end."""
+        """Holds out the documents of a language with low draws, at least one but not all; of a single one, its end.
+
+        Nothing is held out if all documents are copies of one.
+        """
         if not fraction:
             return
         if len(documents) == 1:
             count = int(self.training[documents[0]])
             self.training[documents] -= min(max(1, round(fraction * count)), count - 1)
             return
-        order = np.argsort(draws, kind="stable")
-        count = int((draws < np.uint64(int(fraction * _DRAWS))).sum())
-        self.training[documents[order[: min(max(1, count), len(documents) - 1)]]] = 0
+        # Copies have the same draw, so they are held out together.
+        limit = max(np.uint64(int(fraction * _DRAWS)), draws.min())
+        self.training[documents[draws <= min(limit, _next_below(draws))]] = 0
 
     def training_tokens(self, documents: Ints) -> int:
         """The number of tokens for training in these documents."""

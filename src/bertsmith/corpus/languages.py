@@ -14,7 +14,7 @@ from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read
 from bertsmith.corpus.sources import READABLE, STDIN, Skipped, has_text_ending, shown, total_bytes
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress
-from bertsmith.settings import help_field
+from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.languages import require_exponent
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
@@ -42,7 +42,16 @@ class LanguageSettings:
     )
 
     def __post_init__(self) -> None:
+        require_limits(self)
         require_exponent(self.language_exponent)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            require(
+                self.languages or value == field.default,
+                expected=f"{field.name} only with languages",
+                found=f"{field.name} {value} alone",
+                fix="add --languages",
+            )
 
 
 class LanguageCounts(NamedTuple):

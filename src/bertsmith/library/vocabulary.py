@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.bpe_json import END_OF_WORD, learned_json
-from bertsmith.corpus.languages import count_languages
+from bertsmith.corpus.languages import LanguageSettings, count_languages
 from bertsmith.corpus.words import FileCounts, count_files
 from bertsmith.files import write_json
 from bertsmith.settings import require, require_number
@@ -16,7 +16,7 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.bpe import learn_byte_pairs
-from bertsmith.vocabularies.languages import num_characters, require_exponent, smoothed_shares, weighted_counts
+from bertsmith.vocabularies.languages import num_characters, smoothed_shares, weighted_counts
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
 from bertsmith.vocabularies.word_counts import WordCounts
 
@@ -87,9 +87,10 @@ def learn_vocabulary(
         fix="leave the rules out",
     )
     text_rules = TextRules.named(rules, lowercase=not cased)
+    settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     paths = [Path(text) for text in texts]
-    if languages:
-        counts, sampled, notes = _languages(paths, text_rules, column, language_exponent)
+    if settings.languages:
+        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent)
     else:
         counts = count_files(paths, text_rules, column)
         sampled, notes = counts.total, counts.notes
@@ -112,7 +113,6 @@ def _languages(
     folders: Sequence[Path], rules: TextRules, column: str, exponent: float
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
-    require_exponent(exponent)
     by_name, notes = count_languages(folders, rules, column)
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
     sizes = [num_characters(one) for one in by_name.values()]
