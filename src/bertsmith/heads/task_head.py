@@ -31,6 +31,8 @@ class Head:
         own: the class of the user's head.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         cells: of that BiLSTM, in each direction.
+        windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
+            each row is read by itself.
 
     Raises:
         ConfigError: `own` is not such a class, or it would read pairs.
@@ -43,11 +45,18 @@ class Head:
     own: type[OwnHead] | None = None
     is_pair: bool = False
     cells: int = READER_CELLS
+    windows: str = ""
 
     def __post_init__(self) -> None:
         assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
+            if self.windows:
+                raise ConfigError(
+                    expected="a head of your own that reads one row of each text",
+                    found="--long-text hierarchical, which is a head itself",
+                    fix="use --long-text windows",
+                )
             if self.has_reader:
                 raise ConfigError(
                     expected="a head of your own that reads vectors of the encoder (pooler, cls or mean)",

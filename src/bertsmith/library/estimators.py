@@ -234,7 +234,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                 )
             self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
-        rows, _ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
+        rows, *_ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
         warn_cut(rows.truncated, rows.cut_tokens)
         return self
 

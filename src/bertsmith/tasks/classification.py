@@ -23,6 +23,7 @@ from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.tasks.named_tasks import FIXED_LABELS
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
@@ -104,6 +105,7 @@ class ClassificationTask(Task):
             reads=spec.reads,
             is_pair=spec.has_two_texts,
             cells=spec.bilstm_cells,
+            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
         )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -129,7 +131,7 @@ class ClassificationTask(Task):
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         require_segments(self.spec, tokenizer)
-        rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings)
         return EncodedExamples(
             rows=rows,
             rows_per_unit=per_unit,
@@ -137,6 +139,7 @@ class ClassificationTask(Task):
             read=rows.offsets[:-1],
             targets=self._targets(texts),
             targets_per=PER_UNIT,
+            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
         )
 
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:

@@ -9,7 +9,9 @@ from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.pack import TRUNCATIONS
 
-LONG_TEXTS = (*TRUNCATIONS, "windows")
+HIERARCHICAL = {"hierarchical": "transformer", "hierarchical-bilstm": "bilstm"}  # what reads the windows
+WINDOWED = ("windows", *HIERARCHICAL)
+LONG_TEXTS = (*TRUNCATIONS, *WINDOWED)
 POOLINGS = ("mean", "max")
 
 
@@ -23,7 +25,10 @@ class TaskSettings:
 
     max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
     long_text: str = help_field(
-        "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
+        "longest_first",
+        "how to treat texts that are too long: longest_first, head, tail, head_tail, windows (logits are pooled), "
+        "hierarchical (a small Transformer over the vectors of all windows, trained with the model), "
+        "hierarchical-bilstm (a BiLSTM instead) or error",
     )
     stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
     pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")

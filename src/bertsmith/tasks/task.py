@@ -17,9 +17,9 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.our_names import ATTENTION, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.model.our_names import ATTENTION, CONCAT, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.settings import from_dict, to_dict
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -84,6 +84,12 @@ class TaskSpec:
                 expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
+            )
+        if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
+            raise ConfigError(
+                expected="a head that reads the pooler, cls or mean of each window, for a hierarchical long_text",
+                found=repr(self.reads),
+                fix="use --reads mean",
             )
         if (
             self.reads in (*OF_TWO_TEXTS, ATTENTION)
