@@ -40,7 +40,7 @@ from bertsmith.library.inputs import (
 from bertsmith.library.language_models import complete_texts, perplexity_of_texts
 from bertsmith.library.pairs import judge_pairs, rerank_passages
 from bertsmith.tasks.choice import ChoicePrediction
-from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.settings import WINDOWED
 from bertsmith.tasks.span import AnswerPrediction

@@ -45,8 +45,8 @@ class TaskSettings:
     )
     tune_threshold: bool = help_field(
         False,
-        "classification with two labels: fit on the dev examples, for the metric, the probability above which the "
-        "second label is predicted",
+        "classification with two labels, or with several for a text: fit on the dev examples, for the metric, the "
+        "probability above which the second label, or a label, is predicted",
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     constrained_tags: bool = help_field(
@@ -72,4 +72,9 @@ class ColumnSettings:
     label_column: str | None = help_field(None, "column of the label [found by its name]")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+    hierarchy: str | None = help_field(
+        None,
+        "multi-label and patents: a file with a label, a tab and its parent on each line, or cpc: the parents are in "
+        "the codes. Parents are learned, and predicted with their labels",
+    )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")

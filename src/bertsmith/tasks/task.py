@@ -47,6 +47,8 @@ class TaskSpec:
         name: the name in `named_tasks.py`, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
         pair: examples have a text B; None: unknown, for models of other tools.
+        parents: of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A
+            label is gold or predicted only together with its parents.
         multi_label: an example may have several labels, or none.
         metric: the score used for model selection; higher is better.
         metrics: all scores to compute, by their names in `metrics.labels`.
@@ -66,6 +68,7 @@ class TaskSpec:
     kind: str
     name: str
     labels: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
     pair: bool | None = False
     multi_label: bool = False
     metric: str = "accuracy"
@@ -112,6 +115,8 @@ class TaskSpec:
         values = to_dict(self)
         if self.reads not in READERS:
             del values["bilstm_cells"]
+        if not self.parents:
+            del values["parents"]
         return values
 
     @property
