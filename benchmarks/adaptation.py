@@ -9,7 +9,8 @@ number of steps. Arms are then fine-tuned on the same labels and scored on the o
 starter itself. The seed is that of the adaptation, of the draw of labels, and of the fine-tuning. General text: the
 beginning of the first two novels of the folder; the starter has read novels of the same collection.
 
-A cell (field, arm, seed) that is in the result file is not repeated. Everything runs on one thread; the processor
+Losses are measured for all seeds, tasks for those of --task-seeds. A cell (field, arm, seed) that is in the result file
+is not repeated. Everything runs on one thread; the processor
 seconds of each cell are in the file.
 """
 
@@ -50,9 +51,9 @@ def main() -> None:
             text, task = FIELDS[field](options.data, place)
             general = _general(options.data, place)
             for seed in options.seeds:
-                for arm in ARMS:
+                for arm, vocabulary in ARMS.items():
                     key = f"{field}, {arm}, seed {seed}"
-                    if key not in done:
+                    if key not in done and (vocabulary is not None or seed in options.task_seeds):
                         done[key] = _cell(arm, text, general, task, seed, options, place / f"{arm}-{seed}")
                         settings = {"steps": options.steps, "labels": options.labels, "add": options.add}
                         write_result(name, {"machine": described, "settings": settings, "cells": done})
@@ -75,6 +76,9 @@ def _cell(
             model = str(result.model)
             found = {name: result.report[name] for name in ("fragmentation", "losses", "forecast")}
         middle = time.process_time()
+        found["adaptation_seconds"] = round(middle - start, 1)
+        if seed not in options.task_seeds:
+            return found
         tuned = bertsmith.finetune(
             model, task["name"], out / "tuned", train=task["train"](seed, options.labels), dev=task["dev"], seeds=1,
             seed=seed, precision="fp32", baselines=False, **task["settings"],
@@ -85,7 +89,6 @@ def _cell(
         "metric": tuned.report["metric"],
         "train_examples": tuned.report["train_examples"],
         "dev_examples": tuned.report["dev_examples"],
-        "adaptation_seconds": round(middle - start, 1),
         "finetuning_seconds": round(time.process_time() - middle, 1),
         **found,
     }
@@ -163,15 +166,17 @@ def _table(cells: dict[str, Any]) -> list[str]:
             some = [cell for key, cell in cells.items() if key.startswith(f"{field}, {arm},")]
             if not some:
                 continue
-            score = spread([cell["score"] for cell in some])
-            line = f"{field}, {arm}: {some[0]['metric']} {score.mean:.4f} ± {score.deviation:.4f} ({len(some)} seeds)"
+            line, scored = f"{field}, {arm}", [cell for cell in some if "score" in cell]
+            if scored:
+                score = spread([cell["score"] for cell in scored])
+                line += f": {scored[0]['metric']} {score.mean:.4f} ± {score.deviation:.4f} ({len(scored)} seeds)"
             if "losses" in some[0]:
                 for text in ("field", "general"):
                     pairs = [cell["losses"][text] for cell in some]
                     before, after = (
                         spread([one[when]["per_word"] for one in pairs]).mean for when in ("before", "after")
                     )
-                    line += f"; {text} {before:.3f} -> {after:.3f} nats per word"
+                    line += f"; {text} {before:.3f} -> {after:.3f} nats per word ({len(some)} seeds)"
                 pieces = some[0]["fragmentation"]["field"]
                 line += (
                     f"; pieces per word {pieces['before']['pieces_per_word']} -> {pieces['after']['pieces_per_word']}"
@@ -185,6 +190,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder with ner/, cls/, retrieval/ and novels")
     parser.add_argument("--fields", nargs="+", default=list(FIELDS), choices=list(FIELDS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--task-seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=40, help="of each adaptation, 32 rows of 128 tokens each")
     parser.add_argument("--labels", type=int, default=400, help="training examples of the task")
     parser.add_argument("--add", type=int, default=1000, help="grafted words")

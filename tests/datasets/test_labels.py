@@ -15,7 +15,8 @@ from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import score_rows
 from bertsmith.metrics.labels import macro_f1
 from bertsmith.reports.scores import details
-from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.task import TaskSpec
 
 METRICS = ("accuracy", "f1", "macro_f1", "matthews")

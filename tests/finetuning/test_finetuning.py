@@ -27,9 +27,10 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
 from bertsmith.runtime import choose
-from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import kind_of, task_name
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.task import TaskSpec

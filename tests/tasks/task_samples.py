@@ -71,6 +71,28 @@ SPECS = {
         reads="mean",
         settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
     ),
+    "hierarchical": TaskSpec(
+        kind="classification",
+        name="sentiment",
+        labels=("negative", "positive"),
+        reads="mean",
+        settings=TaskSettings(max_length=8, stride=4, long_text="hierarchical"),
+    ),
+    "hierarchical pair": TaskSpec(
+        kind="classification",
+        name="paraphrase",
+        labels=("no", "yes"),
+        pair=True,
+        reads="cls",
+        settings=TaskSettings(max_length=5, stride=2, long_text="hierarchical"),
+    ),
+    "hierarchical by a BiLSTM": TaskSpec(
+        kind="regression",
+        name="regression",
+        metric="pearson",
+        metrics=("pearson", "spearman"),
+        settings=TaskSettings(max_length=6, stride=3, long_text="hierarchical-bilstm"),
+    ),
     "on three vectors": TaskSpec(
         kind="classification", name="sentiment", labels=("negative", "positive"), reads="concat", settings=SETTINGS
     ),
@@ -159,15 +181,15 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     for number in range(count):
         even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
         name = str(number)
-        if kind in ("single", "windows", "on the mean", "windows on the mean", "on three vectors"):
-            long = kind.startswith("windows")
+        if kind in ("single", "windows", "on the mean", "windows on the mean", "hierarchical", "on three vectors"):
+            long = kind.startswith(("windows", "hierarchical"))
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
             found.append(TextExample(id=name, first=text, label=label, place=place))
         elif kind == "pair":
             first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
             found.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
-        elif kind in ("on the pair", "on texts apart"):
+        elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
@@ -193,7 +215,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             parts += [some(PEOPLE)] if "person" in labels else []
             parts += [some(PLACES)] if "place" in labels else []
             found.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
-        elif kind in ("number", "on the first token"):
+        elif kind in ("number", "on the first token", "hierarchical by a BiLSTM"):
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
             found.append(TextExample(id=name, first=text, label=float(good), place=place))

@@ -26,7 +26,7 @@ from model.examples import shake
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 CAUSAL = dataclasses.replace(CONFIG, is_causal=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.pooled]
+WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.pooled and not task_for(spec).head.windows]
 
 
 def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bertsmith.datasets.examples import TextExample
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import WINDOWED, TaskSettings
 
 MOST_TERMS = 50_000  # of each kind; the most frequent are kept
 MOST_WEIGHTS = 2_000_000  # terms times outputs
@@ -141,7 +141,7 @@ def _letters(text: str) -> Iterator[str]:
 def cut_text(text: str, settings: TaskSettings) -> str:
     """The words of a text that a model may read; a word has at least one token."""
     words, most = text.split(), settings.max_length
-    if settings.long_text == "windows" or len(words) <= most:
+    if settings.long_text in WINDOWED or len(words) <= most:
         return text
     if settings.long_text == "tail":
         return " ".join(words[-most:])

@@ -20,7 +20,8 @@ from bertsmith.errors import InputError, nearest
 from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require
-from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.task import Task
 from bertsmith.tasks.whole_texts import pooled_logits
 

@@ -241,6 +241,8 @@ def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     if longest == config.max_tokens and "max_position_embeddings" in config.omitted:
         return "Reads texts of any length."
     policy = settings.get("long_text")
+    if policy in ("hierarchical", "hierarchical-bilstm"):
+        return f"{reads}; longer texts in windows, whose vectors a layer of its own reads together ({policy})."
     if metadata.task in ("span", "tagging") or policy == "windows":
         return f"{reads}; longer texts in windows."
     return f"{reads}; longer texts are truncated ({policy})." if policy else f"{reads}."

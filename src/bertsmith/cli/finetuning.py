@@ -36,7 +36,7 @@ TaskOption = Annotated[
         "--task",
         metavar="NAME",
         help="a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
-        "classification, multi-label, regression, spam, spam4, sentiment, claim, truth",
+        "classification, multi-label, patents, regression, spam, spam4, sentiment, claim, truth",
     ),
 ]
 

@@ -172,7 +172,7 @@ class FineTuned(System):
         assert made is not None, "a network has a source"
         folder, run = load_any(made.path), scratch / "run"
         given = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
-        situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder)
+        situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder, settings=bench.spec.settings)
         parts = split_settings(resolved(self.recipe, situation, given), [FinetuningSettings, RecipeSettings])
         settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
         result = finetune(

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.finite import require_finite
-from bertsmith.model.batch import Batch, GatheredRows, Read, cut_by_tokens, gather_rows, rows_index
+from bertsmith.model.batch import Batch, GatheredRows, Read, WindowsOfTexts, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class EncodedExamples:
             a pooled head the first position of every row: the encoder says which position represents the row.
         targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`.
         targets_per: unit, row or position.
+        windows_of_first: int64 [U], if the head reads all rows of a unit together: how many of them are windows of its
+            first text; None if rows do not depend on each other.
         extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
     """
 
@@ -52,6 +54,7 @@ class EncodedExamples:
     read: Ints | None
     targets: npt.NDArray[np.generic] | None
     targets_per: str
+    windows_of_first: Ints | None = None
     extra: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -137,7 +140,7 @@ class RowPart:
     def gather(self, device: str) -> GatheredRows:
         """The rows as a batch of torch on a device."""
         features = self.features
-        return gather_rows(
+        gathered = gather_rows(
             self.rows,
             token_ids=features.rows.token_ids,
             segment_ids=features.rows.segment_ids,
@@ -146,6 +149,18 @@ class RowPart:
             wanted_per_row=features.read_per_row,
             device=device,
         )
+        if features.windows_of_first is None:
+            return gathered
+        every = np.repeat(np.arange(len(features)), features.rows_per_unit)
+        units, unit_of_row = np.unique(every[self.rows], return_inverse=True)
+        place = self.rows - features.first_rows[units[unit_of_row]]
+        return with_windows(gathered, unit_of_row, place, features.windows_of_first[units])
+
+
+def with_windows(gathered: GatheredRows, unit_of_row: Ints, place_in_unit: Ints, first_counts: Ints) -> GatheredRows:
+    """The rows of whole units as a batch that says which of them belong together; see `WindowsOfTexts.of`."""
+    windows = WindowsOfTexts.of(unit_of_row, place_in_unit, first_counts)
+    return dataclasses.replace(gathered, batch=dataclasses.replace(gathered.batch, windows=windows))
 
 
 def computed(
@@ -159,7 +174,8 @@ def computed(
     """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
 
     Equal rows are computed once: the last digits of a result depend on the row's place in the batch, so only this way
-    do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit.
+    do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit,
+    unless the head reads these together; then equal units are computed once.
 
     Args:
         compute: returns float32 [r, *width] for some rows.
@@ -172,6 +188,10 @@ def computed(
     """
     found = np.empty((features.num_read, *width), dtype=np.float32)
     if not len(features):
+        return found
+    if features.windows_of_first is not None:
+        found = _computed_by_unit(features, compute, found, micro_tokens, advance)
+        require_finite(found, lambda place: _example_at(features, place))
         return found
     different, place = _different(features)
     # Each result is written to the first place that needs it, then copied to the others.
@@ -189,6 +209,36 @@ def computed(
         found[entries] = found[source[entries]]
     require_finite(found, lambda place: _example_at(features, place))
     return found
+
+
+def _computed_by_unit(
+    features: EncodedExamples,
+    compute: Callable[[RowPart], Logits],
+    found: npt.NDArray[np.float32],
+    micro_tokens: int,
+    advance: Callable[[float], None] | None,
+) -> npt.NDArray[np.float32]:
+    """`found`, filled with the results for units whose rows are computed together."""
+    rows = features.rows
+    lengths = features.unit_tokens.astype(np.int32)
+    whole = PackedRows(rows.token_ids, rows.segment_ids, lengths, np.zeros_like(lengths))
+    which = whole.distinct()[1]
+    first = np.unique(which, return_index=True)[1]
+    order = first[np.argsort(features.unit_tokens[first], kind="stable")]
+    for units in cut_by_tokens(order, features.unit_tokens, micro_tokens):
+        part = RowPart(features=features, rows=_sorted_rows(features, rows_index(features.rows_per_unit, units)))
+        found[part.chosen] = compute(part)
+        if advance is not None:
+            advance(len(units) / len(order))
+    source = first[which]
+    copied = np.flatnonzero(source != np.arange(len(source)))
+    found[rows_index(features.rows_per_unit, copied)] = found[rows_index(features.rows_per_unit, source[copied])]
+    return found
+
+
+def _sorted_rows(features: EncodedExamples, rows: Ints) -> Ints:
+    """Some rows, ascending by length."""
+    return rows[_by_length(features, rows)]
 
 
 def _by_length(features: EncodedExamples, rows: Ints) -> Ints:
@@ -283,6 +333,8 @@ def _micro_batch(
         row_ids=row_names[by_length],
         device=device,
     )
+    if features.windows_of_first is not None:
+        gathered = with_windows(gathered, unit_of_row, place, features.windows_of_first[units])
     targets = None
     if features.targets is not None:
         entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: gathered.chosen}[features.targets_per]

@@ -151,7 +151,7 @@ def _write_onnx(
     if READER in folder.parts:
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
-            found=f"one that reads {folder.metadata.reads}",
+            found="one with a layer in front of the output layer, over hidden states or windows",
             fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:

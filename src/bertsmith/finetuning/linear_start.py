@@ -146,6 +146,8 @@ def read_by_head(
     """
     if asked != PROBE:
         return asked
+    if task.head.windows:
+        return "mean"
     if task.spec.kind in LINEAR_KINDS:
         start = LinearStart(folder, features, task.head.outputs, device, task.spec.settings.pooling)
         return start.best_reads(pairs=own_head is None and task.spec.pair is True)
@@ -164,6 +166,7 @@ def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnH
         (own_head is not None, "a head of your own"),
         (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
         (task.head.has_blocks, "a head with a hidden layer"),
+        (bool(task.head.windows), "a layer over the windows of a text"),
         (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
     ):
         require(

@@ -20,11 +20,13 @@ from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_pape
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import CONCAT, READERS
 from bertsmith.settings import AUTO, PAPER, RECIPES, require_recipe
+from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 ULMFIT = "ulmfit"
 FINETUNING_RECIPES = (*RECIPES, ULMFIT)
 
+_OF_WHOLE_TEXTS = ("classification", "regression")
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
@@ -60,6 +62,7 @@ class Situation:
         examples: the number of training examples.
         config: the shape of the model.
         own_head: whether the layer on top is the user's.
+        reads_windows: whether a layer over the windows of a text is in front of the output layer.
         is_well_trained: whether the model was pre-trained for so long that its embeddings need no more training.
         has_pooler: whether the model comes with a pooler.
     """
@@ -69,15 +72,25 @@ class Situation:
     examples: int
     config: EncoderConfig
     own_head: bool = False
+    reads_windows: bool = False
     is_well_trained: bool = True
     has_pooler: bool = True
 
 
-def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, own_head: bool = False) -> Situation:
+def situation_of(
+    task: str,
+    kind: str,
+    examples: int,
+    folder: ModelFolder,
+    *,
+    own_head: bool = False,
+    settings: TaskSettings | None = None,
+) -> Situation:
     """What the automatic recipe depends on, from a model folder.
 
     Args:
         task, kind, examples, own_head: see `Situation`.
+        settings: those of the task.
         folder: the base model. One from another tool does not say how long it was trained, and counts as well trained;
             so does a model whose pre-training continued from it.
     """
@@ -89,6 +102,7 @@ def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, ow
         examples=examples,
         config=folder.config,
         own_head=own_head,
+        reads_windows=settings is not None and settings.long_text in HIERARCHICAL and kind in _OF_WHOLE_TEXTS,
         is_well_trained=well,
         has_pooler="pooler" in folder.parts,
     )
@@ -156,7 +170,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
     has_reader = given.get("reads") in READERS
-    fitted = fitted and given.get("reads") != CONCAT and not has_reader
+    fitted = fitted and given.get("reads") != CONCAT and not has_reader and not situation.reads_windows
     fitted = fitted and (given.get("reads") != "pooler" or situation.has_pooler)
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
@@ -179,7 +193,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     if has_reader:
         values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
-        values["reads"] = PROBE
+        values["reads"] = "mean" if situation.reads_windows else PROBE
     if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
         values["start"] = "linear"
     return values

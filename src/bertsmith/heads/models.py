@@ -20,6 +20,7 @@ from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_row
 from bertsmith.heads.sampled_softmax import PieceSample
 from bertsmith.heads.sentence_reader import SentenceReader
 from bertsmith.heads.task_head import Head
+from bertsmith.heads.window_reader import WindowReader
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import initialize, linear
@@ -153,6 +154,10 @@ class EncoderForTask(_OnEncoder):
             reader = SentenceReader(states, config.hidden_size, head.cells, is_pair=head.is_pair, attends=attends)
             self.add_module(READER, reader)
             width = READER_UNITS
+        if head.windows:
+            dropout = config.head_dropout(head.part, pooled=True)
+            self.add_module(READER, WindowReader(head.windows, width, dropout, is_pair=head.is_pair))
+            width = READER_UNITS
         if outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)
@@ -236,6 +241,8 @@ class EncoderForTask(_OnEncoder):
         elif not head.has_reader:  # which has dropout of its own
             counts = batch.lengths if read is None else read.counts
             hidden = dropped(hidden, noise, probability, (1,) * len(counts) if head.pooled else counts)
+        if head.windows:
+            hidden = self._read_windows(hidden, batch, noise)  # [N, 512]
         layer = self.output_layer
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))
@@ -248,6 +255,15 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def _read_windows(self, vectors: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
+        """The vector of the whole text for each of its rows, [N, 512], from those of the rows, [N, D]."""
+        windows = batch.windows
+        assert windows is not None, "the windows of a text are computed together"
+        dtype = self.output_layer.get_parameter("weight").dtype
+        units = self.get_submodule(READER)(vectors.to(dtype), windows, noise)
+        assert isinstance(units, Tensor)
+        return units[list(windows.unit_of_row)]
 
     def _read_texts(self, trace: Trace, batch: Batch, noise: Noise | None) -> Tensor:
         """What the BiLSTM makes of the texts of each row, [N, 512]."""

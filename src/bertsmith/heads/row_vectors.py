@@ -34,7 +34,7 @@ def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
     counts = torch.segment_reduce(shares, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
     spread = (exact.unsqueeze(1) * shares.unsqueeze(2)).flatten(1)  # [T, 2D]
     means = torch.segment_reduce(spread, "sum", lengths=lengths).view(len(counts), 2, -1) / counts.unsqueeze(2)
-    return _compared(means)
+    return compared(means)
 
 
 def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
@@ -46,10 +46,10 @@ def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
     """
     apart = batch.texts_apart
     means = mean_of_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]
-    return _compared(means.view(batch.num_rows, 2, -1))
+    return compared(means.view(batch.num_rows, 2, -1))
 
 
-def _compared(means: Tensor) -> Tensor:
-    """[a, b, |a - b|, a * b], [N, 4D], of the means of both texts, [N, 2, D]."""
+def compared(means: Tensor) -> Tensor:
+    """[a, b, |a - b|, a * b], [N, 4D], of the vectors of both texts, [N, 2, D]."""
     first, other = means.unbind(1)  # [N, D] each
     return torch.cat([first, other, (first - other).abs(), first * other], dim=1)

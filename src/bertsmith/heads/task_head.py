@@ -34,6 +34,8 @@ class Head:
         is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.
         cells: of that BiLSTM, in each direction.
+        windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
+            each row is read by itself.
 
     Raises:
         ConfigError: `own` is not such a class, or it would read pairs.
@@ -47,6 +49,7 @@ class Head:
     is_pair: bool = False
     is_vector: bool = False
     cells: int = READER_CELLS
+    windows: str = ""
 
     def __post_init__(self) -> None:
         assert self.reads in READS, self.reads
@@ -57,6 +60,12 @@ class Head:
                     expected="a task with a layer on top, for a head of your own",
                     found="one that trains vectors",
                     fix="leave your head out",
+                )
+            if self.windows:
+                raise ConfigError(
+                    expected="a head of your own that reads one row of each text",
+                    found="--long-text hierarchical, which is a head itself",
+                    fix="use --long-text windows",
                 )
             if self.has_reader:
                 raise ConfigError(

@@ -14,7 +14,8 @@ from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.task import Prediction
 
 if TYPE_CHECKING:

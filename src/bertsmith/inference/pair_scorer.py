@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.task import TaskSpec
 

@@ -13,7 +13,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.library.inputs import checked_text, cut_counts, require_count, warn_cut
 from bertsmith.search.senses import Occurrence, read_sentences
-from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.span import AnswerPrediction
 
 AROUND = 60  # characters of context on each side of an answer

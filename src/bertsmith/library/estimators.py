@@ -28,8 +28,8 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, text_examples, texts_or_pairs, warn_cut
 from bertsmith.settings import require, split_settings
-from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.whole_texts import encode_texts
@@ -234,7 +234,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                 )
             self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
-        rows, _ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
+        rows, *_ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
         warn_cut(rows.truncated, rows.cut_tokens)
         return self
 

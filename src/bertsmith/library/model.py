@@ -40,8 +40,9 @@ from bertsmith.library.inputs import (
 from bertsmith.library.language_models import complete_texts, perplexity_of_texts
 from bertsmith.library.pairs import judge_pairs, rerank_passages
 from bertsmith.tasks.choice import ChoicePrediction
-from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.settings import WINDOWED
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
@@ -356,7 +357,7 @@ class Model:
             return None
         if self._is_for_vectors(ability):
             return self.embed_length
-        is_whole = self._predictor is not None and self._predictor.task.spec.settings.long_text == "windows"
+        is_whole = self._predictor is not None and self._predictor.task.spec.settings.long_text in WINDOWED
         return None if is_whole else self.max_length
 
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:

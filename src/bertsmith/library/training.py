@@ -108,7 +108,9 @@ def finetune(
     # What is given is checked before a model is read, which may take minutes or the network.
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     folder = load_any(source)
-    situation = situation_of(spec.name, spec.kind, len(data.train), folder, own_head=head is not None)
+    situation = situation_of(
+        spec.name, spec.kind, len(data.train), folder, own_head=head is not None, settings=spec.settings
+    )
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])

@@ -139,6 +139,24 @@ def _examples(values: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Ints]
     return table, classes
 
 
+def best_label_threshold(
+    gold: npt.NDArray[np.bool_], chances: Floats, metric: Callable[[npt.ArrayLike, npt.ArrayLike], float]
+) -> float:
+    """The probability from which labels are predicted that gives the highest score, 0.01 to 0.99.
+
+    Of equally good ones, the closest to 0.5.
+
+    Args:
+        gold: bool [E, K].
+        chances: the probability of each label, [E, K].
+        metric: a score of gold and predicted labels, bool [E, K] each; higher is better.
+    """
+    tried = np.arange(1, 100) / 100
+    tried = tried[np.argsort(np.abs(tried - _USUAL), kind="stable")]
+    scores = [metric(gold, chances >= threshold) for threshold in tried.tolist()]
+    return float(tried[int(np.argmax(scores))])
+
+
 def best_threshold(
     gold: npt.NDArray[np.integer],
     chances: npt.NDArray[np.floating],

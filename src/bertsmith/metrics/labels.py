@@ -92,6 +92,40 @@ def multi_label_scores(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[st
     }
 
 
+AT = (1, 5)
+AT_METRICS = tuple(f"{name}@{k}" for k in AT for name in ("precision", "recall", "f1"))
+"""Scores of the k most probable labels, by name."""
+
+
+def scores_at(gold: npt.ArrayLike, chances: npt.ArrayLike) -> dict[str, float]:
+    """The scores of the k most probable classes of each example, for each k of `AT`, over all examples (micro).
+
+    Precision is the fraction of the k classes that are gold, recall that of the gold classes that are among the k, and
+    F1 their harmonic mean. With fewer than k classes, k is their number. Of equal probabilities the first class counts.
+
+    Args:
+        gold: bool [E, K].
+        chances: the probability of each class, [E, K].
+
+    Source: Lee and Hsiang (2020), "Patent classification by fine-tuning BERT language model", section 4.
+
+    >>> found = scores_at([[1, 1, 0], [0, 0, 1]], [[0.9, 0.1, 0.2], [0.8, 0.1, 0.3]])
+    >>> found["precision@1"], found["recall@1"], round(found["f1@1"], 4)
+    (0.5, 0.3333333333333333, 0.4)
+    """
+    gold, chances = _same_examples(gold, chances, axes=2)
+    asked = gold.astype(np.bool_)
+    ranked = np.argsort(-np.asarray(chances, dtype=np.float64), axis=1, kind="stable")[:, : max(AT)]
+    is_hit = np.take_along_axis(asked, ranked, axis=1)
+    found = {}
+    for k in AT:
+        hits, given = float(is_hit[:, :k].sum()), is_hit[:, :k].size
+        found[f"precision@{k}"] = hits / max(given, 1)
+        found[f"recall@{k}"] = hits / max(int(asked.sum()), 1)
+        found[f"f1@{k}"] = float(_f1(hits, asked.sum(), given))
+    return found
+
+
 def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Counts:
     """The number of examples of each gold class (row) predicted as each class (column), int64 [K, K].
 

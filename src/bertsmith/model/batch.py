@@ -44,6 +44,7 @@ class Batch:
         positions: int64 [T], counted from 0 in each sequence.
         lengths: tokens of each sequence; they add up to T.
         row_ids: the id of each sequence in its step; its dropout noise depends on it.
+        windows: which sequences are windows of one text or pair, for a head that reads these together.
     """
 
     token_ids: "Tensor"
@@ -51,6 +52,7 @@ class Batch:
     positions: "Tensor"
     lengths: tuple[int, ...]
     row_ids: tuple[int, ...]
+    windows: "WindowsOfTexts | None" = None
 
     @staticmethod
     def from_flat(
@@ -143,6 +145,68 @@ class TextsApart:
 
     batch: Batch
     places: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowsOfTexts:
+    """Which rows of a batch are windows of the same unit, a text or a pair; N rows, U units.
+
+    Attributes:
+        order: the rows, unit by unit, in a unit by their place in it, [N].
+        counts: the rows of each unit, [U].
+        texts: of each row in that order 0 or 1, the text of the pair that it is a window of, [N].
+        places: of each row in that order its place in its text, [N].
+    """
+
+    order: tuple[int, ...]
+    counts: tuple[int, ...]
+    texts: tuple[int, ...]
+    places: tuple[int, ...]
+
+    @staticmethod
+    def of(
+        unit_of_row: npt.NDArray[np.integer],
+        place_in_unit: npt.NDArray[np.integer],
+        first_counts: npt.NDArray[np.integer],
+    ) -> "WindowsOfTexts":
+        """The windows of rows.
+
+        Args:
+            unit_of_row: numbered from 0, [N]; every unit has a row.
+            place_in_unit: [N].
+            first_counts: how many rows of each unit are windows of its first text, [U].
+
+        >>> WindowsOfTexts.of(np.array([1, 0, 1]), np.array([1, 0, 0]), np.array([1, 1])).order
+        (1, 2, 0)
+        """
+        order = np.lexsort((place_in_unit, unit_of_row))
+        units, places = unit_of_row[order], place_in_unit[order]
+        is_second = places >= first_counts[units]
+        return WindowsOfTexts(
+            order=tuple(order.tolist()),
+            counts=tuple(np.bincount(units).tolist()),
+            texts=tuple(is_second.astype(int).tolist()),
+            places=tuple((places - np.where(is_second, first_counts[units], 0)).tolist()),
+        )
+
+    @functools.cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The first row of each unit, [U]."""
+        return tuple(self.order[start] for start in np.cumsum((0, *self.counts))[:-1].tolist())
+
+    @functools.cached_property
+    def counts_of_texts(self) -> tuple[int, ...]:
+        """The rows of the first and of the second text of each unit, [2U]."""
+        unit = np.repeat(np.arange(len(self.counts)), self.counts)
+        counts = np.bincount(2 * unit + np.asarray(self.texts), minlength=2 * len(self.counts))
+        return tuple(counts.tolist())
+
+    @functools.cached_property
+    def unit_of_row(self) -> tuple[int, ...]:
+        """The unit of each row of the batch, [N]."""
+        units = np.empty(len(self.order), dtype=np.int64)
+        units[list(self.order)] = np.repeat(np.arange(len(self.counts)), self.counts)
+        return tuple(units.tolist())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from bertsmith.datasets.examples import ChoiceExample, Example
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.settings import require
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import WINDOWED, TaskSettings
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
@@ -230,9 +230,9 @@ def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:
 
 def _require_whole_texts(settings: TaskSettings) -> None:
     require(
-        settings.long_text != "windows",
+        settings.long_text not in WINDOWED,
         expected="a long_text that keeps each ending in one row",
-        found="'windows'",
+        found=repr(settings.long_text),
         fix="choose longest_first, head, tail, head_tail or error",
     )
 

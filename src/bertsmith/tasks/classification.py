@@ -8,8 +8,8 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,21 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
-from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, best_threshold, fit_temperature
-from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
+from bertsmith.metrics.calibration import (
+    HIGHEST_TEMPERATURE,
+    LOWEST_TEMPERATURE,
+    best_label_threshold,
+    best_threshold,
+    fit_temperature,
+)
+from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
+from bertsmith.tasks.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import FIXED_LABELS
-from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.settings import HIERARCHICAL
+from bertsmith.tasks.task import Task, TaskSpec
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -42,46 +51,6 @@ if TYPE_CHECKING:
 
 DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelPrediction(Prediction):
-    """The label of a text with its probability, and those of the other labels.
-
-    Attributes:
-        label: the most likely label.
-        probability: its probability.
-        probabilities: one per label, in the model's order; single-label probabilities sum to 1.
-        labels: the names of `probabilities`.
-        chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
-    """
-
-    label: str
-    probability: float
-    probabilities: tuple[float, ...]
-    labels: tuple[str, ...]
-    chosen: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "label": self.label,
-            "chosen": list(self.chosen),
-            "probabilities": dict(zip(self.labels, self.probabilities, strict=True)),
-            "cut_tokens": self.cut_tokens,
-        }
-
-    def line(self) -> str:
-        r"""The predicted labels, then all labels with their probabilities in percent, most likely first.
-
-        >>> LabelPrediction(label="Spam", probability=0.75, probabilities=(0.75, 0.25), labels=("Spam", "Not Spam"),
-        ...     chosen=("Spam",)).line()
-        'Spam\t75% Spam, 25% Not Spam'
-        """
-        exclusive = abs(sum(self.probabilities) - 1) < 1e-6
-        shares = _percent(self.probabilities) if exclusive else [round(100 * p) for p in self.probabilities]
-        ranked = sorted(zip(self.probabilities, shares, self.labels, strict=True), key=lambda item: -item[0])
-        return f"{', '.join(self.chosen)}\t" + ", ".join(f"{share}% {label}" for _, share, label in ranked)
 
 
 class ClassificationTask(Task):
@@ -104,6 +73,7 @@ class ClassificationTask(Task):
             reads=spec.reads,
             is_pair=spec.has_two_texts,
             cells=spec.bilstm_cells,
+            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
         )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -129,7 +99,7 @@ class ClassificationTask(Task):
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         require_segments(self.spec, tokenizer)
-        rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings)
         return EncodedExamples(
             rows=rows,
             rows_per_unit=per_unit,
@@ -137,6 +107,7 @@ class ClassificationTask(Task):
             read=rows.offsets[:-1],
             targets=self._targets(texts),
             targets_per=PER_UNIT,
+            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
         )
 
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
@@ -150,7 +121,7 @@ class ClassificationTask(Task):
         targets = np.zeros((len(examples), len(number)), dtype=np.float32)
         for row, example in enumerate(examples):
             targets[row, [number[name] for name in labels_of(example)]] = 1
-        return targets
+        return with_parents(targets, self.spec.labels, self.spec.parents)
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Cross-entropy; for multi-label tasks, binary cross-entropy averaged over labels. See `Task.loss`."""
@@ -221,7 +192,7 @@ class ClassificationTask(Task):
         """float64 [E, K] from logits [E, K], scaled by the temperature of the spec."""
         scaled = logits.astype(np.float64) / self.spec.temperature
         if self.spec.multi_label:
-            return np.asarray(1 / (1 + np.exp(-scaled)))
+            return with_parents(np.asarray(1 / (1 + np.exp(-scaled))), self.spec.labels, self.spec.parents)
         shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
         return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
@@ -229,10 +200,19 @@ class ClassificationTask(Task):
         """The metrics of the spec; for multi-label tasks, micro and macro F1 and subset accuracy."""
         if self.spec.multi_label:
             labels = self._with_unknown(examples)
-            gold = _matrix(map(labels_of, examples), labels)
-            return multi_label_scores(gold, _matrix((prediction.chosen for prediction in predictions), labels))
+            gold = self._gold_matrix(examples, labels)
+            scores = multi_label_scores(gold, label_matrix((prediction.chosen for prediction in predictions), labels))
+            if any(name in AT_METRICS for name in self.spec.metrics):
+                chances = np.zeros(gold.shape)
+                chances[:, : len(self.spec.labels)] = [prediction.probabilities for prediction in predictions]
+                scores |= scores_at(gold, chances)
+            return scores
         gold_numbers, predicted = self.numbers(examples, predictions)
         return {name: CLASS_METRICS[name](gold_numbers, predicted) for name in self.spec.metrics}
+
+    def _gold_matrix(self, examples: Sequence[Example], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Whether each example has each label, parents included, bool [E, K]."""
+        return with_parents(label_matrix(map(labels_of, examples), labels), labels, self.spec.parents)
 
     def numbers(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
@@ -255,20 +235,24 @@ class ClassificationTask(Task):
     ) -> npt.NDArray[np.float64]:
         """1 if exactly the gold labels are predicted, else 0, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
-        return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
+        if not self.spec.parents:
+            return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
+        labels = self._with_unknown(examples)
+        chosen = label_matrix((one.chosen for one in predictions), labels)
+        return np.asarray((self._gold_matrix(examples, labels) == chosen).all(axis=1), dtype=np.float64)
 
     def ignored_settings(self) -> list[str]:
         """The ignored settings of `Task`, plus what this number of labels has no use for."""
         ignored, settings = super().ignored_settings(), self.spec.settings
         ignored += ["calibrate"] if self.spec.multi_label and settings.calibrate else []
         ignored += ["both_orders"] if settings.both_orders and self.spec.pair is False else []
-        return [*ignored, "tune_threshold"] if settings.tune_threshold and not _has_two_sides(self.spec) else ignored
+        decides = self.spec.multi_label or _has_two_sides(self.spec)
+        return [*ignored, "tune_threshold"] if settings.tune_threshold and not decides else ignored
 
     def why_ignored(self, name: str) -> str:
         """Why a setting has no effect; see `Task.why_ignored`."""
-        count = "each text can have several" if self.spec.multi_label else f"this task has {len(self.spec.labels)}"
         if name == "tune_threshold":
-            return f"the threshold decides between two labels, and {count}"
+            return f"the threshold decides between two labels, and this task has {len(self.spec.labels)}"
         if name == "both_orders":
             return NO_ORDER
         if name == "calibrate":
@@ -282,6 +266,9 @@ class ClassificationTask(Task):
         are correct, or they are no better than chance. The threshold, with `tune_threshold`, maximizes the metric.
         """
         spec = self._calibrated(examples, predictions)
+        if spec.multi_label and spec.settings.tune_threshold:
+            asked, chances = self._gold_matrix(examples, spec.labels), _chances(predictions)
+            return dataclasses.replace(spec, threshold=best_label_threshold(asked, chances, self._thresholded))
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return spec
         gold, _ = self.numbers(examples, predictions)
@@ -297,6 +284,8 @@ class ClassificationTask(Task):
     ) -> list[LabelPrediction] | None:
         """The predictions with a threshold that was fitted to the other folds; see `Task.cross_fitted`."""
         spec = self.spec
+        if spec.multi_label and spec.settings.tune_threshold:
+            return self._cross_fitted_labels(examples, predictions)
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return None
         gold, _ = self.numbers(examples, predictions)
@@ -314,6 +303,28 @@ class ClassificationTask(Task):
                 changed = {"label": label, "probability": chance, "chosen": (label,)}
                 found[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
         return found
+
+    def _cross_fitted_labels(
+        self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
+    ) -> list[LabelPrediction]:
+        """The predictions of several labels with a threshold that was fitted to the other folds."""
+        gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
+        fold = generator(0, "folds of a threshold").permutation(len(gold)) % min(_FOLDS, len(gold))
+        found = list(predictions)
+        for number in np.unique(fold).tolist():
+            others = fold != number
+            fitted = DEFAULT_THRESHOLD
+            if others.any():
+                fitted = best_label_threshold(gold[others], chances[others], self._thresholded)
+            for index in np.flatnonzero(~others).tolist():
+                chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(chances[index] >= fitted))
+                found[index] = dataclasses.replace(predictions[index], chosen=chosen)
+        return found
+
+    def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+        """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""
+        scores = multi_label_scores(gold, predicted)
+        return scores.get(self.spec.metric, scores["micro_f1"])
 
     def weighted(self, targets: npt.NDArray[np.generic]) -> "ClassificationTask":
         """The task with weights inversely proportional to the frequency of a label; their mean over examples is 1."""
@@ -352,23 +363,6 @@ def _has_two_sides(spec: TaskSpec) -> bool:
     return not spec.multi_label and len(spec.labels) == 2
 
 
-def _matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Whether each example has each label, bool [E, K]."""
-    given = [set(row) for row in names]
-    return np.array([[label in row for label in labels] for row in given], dtype=np.bool_).reshape(
-        len(given), len(labels)
-    )
-
-
-def _percent(shares: Sequence[float]) -> list[int]:
-    """Integer percentages that sum to 100, by the largest-remainder method.
-
-    >>> _percent([1 / 3, 1 / 3, 1 / 3])
-    [34, 33, 33]
-    """
-    exact = [100 * share for share in shares]
-    whole = [int(value) for value in exact]
-    by_rest = sorted(range(len(exact)), key=lambda index: whole[index] - exact[index])
-    for index in by_rest[: max(0, 100 - sum(whole))]:
-        whole[index] += 1
-    return whole
+def _chances(predictions: Sequence[LabelPrediction]) -> npt.NDArray[np.float64]:
+    """The probabilities of all labels, float64 [E, K]."""
+    return np.array([prediction.probabilities for prediction in predictions], dtype=np.float64)

@@ -3,11 +3,11 @@
 import dataclasses
 
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.task import TaskSpec
 
-_MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy")
+_MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
 

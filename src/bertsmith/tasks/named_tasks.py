@@ -11,6 +11,7 @@ ner, pos               tagging         columns, one word per line, a blank line 
                                        texts with marked spans, as JSON lines or from Label Studio
 classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
 multi-label            classification  the same; an example may have several labels or none
+patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
 regression             regression      the same with a number as the label
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
 triplets, texts                        `datasets.text_groups`
@@ -32,17 +33,20 @@ from bertsmith.datasets.conll import read_conll
 from bertsmith.datasets.examples import Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
 from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue
+from bertsmith.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.datasets.label_map import LabelMap, renamed
 from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels, warn_of_single, warn_of_unlearned
 from bertsmith.datasets.nli import LABELS as NLI_LABELS
 from bertsmith.datasets.nli import TITLES as NLI
 from bertsmith.datasets.nli import read_nli
+from bertsmith.datasets.patents import read_patents
 from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
 from bertsmith.datasets.text_groups import FORMS, TEXTS, form_of_file, read_groups
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
+from bertsmith.metrics.labels import AT_METRICS
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -61,7 +65,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "truth": ("False", "True"),
 }
 FIXED_LABELS = (*GLUE, *NLI, *PRESETS)
-GENERAL = ("classification", "multi-label", "regression")
+SEVERAL = ("multi-label", "patents")  # labels for a text
+GENERAL = ("classification", *SEVERAL, "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
@@ -134,6 +139,12 @@ def read_examples(
         found=name,
         fix="omit --language, or use --task xnli",
     )
+    require(
+        columns.hierarchy is None or name in SEVERAL,
+        expected="a task of several labels with a hierarchy of them, multi-label or patents",
+        found=name,
+        fix="omit --hierarchy",
+    )
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
@@ -161,6 +172,8 @@ def read_examples(
             label_column=columns.label_column,
             gold=gold,
         )
+    elif name == "patents":
+        found = read_patents(path, gold=gold)
     elif name in TAGS:
         found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
     else:
@@ -201,8 +214,13 @@ def _skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> str:
     return f"{rows}: " + "; ".join(f"{count:,} with {reason}" for reason, count in reasons[:_MOST_REASONS])
 
 
-def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | None = None) -> TaskSpec:
+def spec_for(
+    name: str, examples: Sequence[Example], settings: TaskSettings | None = None, hierarchy: str | None = None
+) -> TaskSpec:
     """The spec of a task, with the labels of the training examples if the task does not fix them.
+
+    Args:
+        hierarchy: of the labels, see `ColumnSettings`; their ancestors become labels, too.
 
     Raises:
         InputError: there is only one label, or too many to be classes.
@@ -242,7 +260,10 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
         metrics = ("pearson", "spearman", "mse")
         return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
     labels = PRESETS.get(name) or class_labels(texts)
-    several = name == "multi-label"
+    several = name in SEVERAL
+    parents: tuple[str, ...] = ()
+    if hierarchy is not None:
+        labels, parents = by_label(labels, read_hierarchy(hierarchy, labels))
     return TaskSpec(
         kind="classification",
         name=name,
@@ -250,9 +271,15 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
         pair=pair,
         multi_label=several,
         metric="micro_f1" if several else "accuracy",
-        metrics=("micro_f1", "macro_f1", "subset_accuracy") if several else ("accuracy", "macro_f1"),
+        metrics=_metrics_of_several(name) if several else ("accuracy", "macro_f1"),
+        parents=parents,
         settings=settings,
     )
+
+
+def _metrics_of_several(name: str) -> tuple[str, ...]:
+    """The scores of a task of several labels; those of the most probable ones where there are hundreds."""
+    return ("micro_f1", "macro_f1", "subset_accuracy", *(AT_METRICS if name == "patents" else ()))
 
 
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
@@ -309,7 +336,7 @@ def read_task(
     everything = read_examples(name, train, columns, training=True, map_labels=map_labels).examples
     digests = {"train": digest_file(train)}
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
-    spec = spec_for(name, everything, settings)
+    spec = spec_for(name, everything, settings, None if columns is None else columns.hierarchy)
     if spec.settings.document_context and spec.kind == "tagging":
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
@@ -340,7 +367,9 @@ def read_task(
         texts = cast("Sequence[TextExample]", examples)
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
     if spec.kind in ("classification", "tagging"):
-        warn_of_unlearned(spec.labels, data.train, data.dev)
+        # Parents are learned from their children.
+        named = [label for label in spec.labels if label not in spec.parents]
+        warn_of_unlearned(named, data.train, data.dev)
     return spec, data
 
 

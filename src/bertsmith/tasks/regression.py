@@ -15,6 +15,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
@@ -75,6 +76,7 @@ class RegressionTask(Task):
             reads=spec.reads,
             is_pair=spec.has_two_texts,
             cells=spec.bilstm_cells,
+            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
         )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -94,7 +96,7 @@ class RegressionTask(Task):
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         require_segments(self.spec, tokenizer)
-        rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
         return EncodedExamples(
             rows=rows,
@@ -103,6 +105,7 @@ class RegressionTask(Task):
             read=rows.offsets[:-1],
             targets=_gold(texts).astype(np.float32) if labelled else None,
             targets_per=PER_UNIT,
+            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
         )
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":

@@ -9,7 +9,9 @@ from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.pack import TRUNCATIONS
 
-LONG_TEXTS = (*TRUNCATIONS, "windows")
+HIERARCHICAL = {"hierarchical": "transformer", "hierarchical-bilstm": "bilstm"}  # what reads the windows
+WINDOWED = ("windows", *HIERARCHICAL)
+LONG_TEXTS = (*TRUNCATIONS, *WINDOWED)
 POOLINGS = ("mean", "max", "sum")
 
 
@@ -23,7 +25,10 @@ class TaskSettings:
 
     max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
     long_text: str = help_field(
-        "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
+        "longest_first",
+        "how to treat texts that are too long: longest_first, head, tail, head_tail, windows (logits are pooled), "
+        "hierarchical (a small Transformer over the vectors of all windows, trained with the model), "
+        "hierarchical-bilstm (a BiLSTM instead) or error",
     )
     stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
     pooling: str = help_field(
@@ -42,8 +47,8 @@ class TaskSettings:
     )
     tune_threshold: bool = help_field(
         False,
-        "classification with two labels: fit on the dev examples, for the metric, the probability above which the "
-        "second label is predicted",
+        "classification with two labels, or with several for a text: fit on the dev examples, for the metric, the "
+        "probability above which the second label, or a label, is predicted",
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     query_prompt: str = help_field(
@@ -81,4 +86,9 @@ class ColumnSettings:
     label_column: str | None = help_field(None, "column of the label [found by its name]")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+    hierarchy: str | None = help_field(
+        None,
+        "multi-label and patents: a file with a label, a tab and its parent on each line, or cpc: the parents are in "
+        "the codes. Parents are learned, and predicted with their labels",
+    )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")

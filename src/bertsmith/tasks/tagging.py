@@ -24,7 +24,7 @@ from bertsmith.metrics.entities import entity_scores, entity_spans, following_ta
 from bertsmith.progress import counted, warn
 from bertsmith.settings import require
 from bertsmith.tasks.sentence_windows import document_borders, sentence_windows, with_context
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.surroundings import in_documents
 from bertsmith.tasks.tag_sequences import best_sequences
 from bertsmith.tasks.task import Prediction, Task
@@ -340,7 +340,7 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
 
 def _require_no_cutting(settings: TaskSettings) -> None:
     require(
-        settings.long_text not in ("head", "tail", "head_tail"),
+        settings.long_text not in ("head", "tail", "head_tail", *HIERARCHICAL),
         expected="a long_text that keeps every word",
         found=repr(settings.long_text),
         fix="choose windows or error",

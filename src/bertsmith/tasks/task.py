@@ -17,9 +17,9 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.our_names import ATTENTION, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.model.our_names import ATTENTION, CONCAT, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.settings import from_dict, to_dict
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class TaskSpec:
         name: the name in `named_tasks.py`, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
         pair: examples have a text B; None: unknown, for models of other tools.
+        parents: of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A
+            label is gold or predicted only together with its parents.
         multi_label: an example may have several labels, or none.
         metric: the score used for model selection; higher is better.
         metrics: all scores to compute, by their names in `metrics.labels`.
@@ -68,6 +70,7 @@ class TaskSpec:
     kind: str
     name: str
     labels: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
     pair: bool | None = False
     multi_label: bool = False
     metric: str = "accuracy"
@@ -88,6 +91,12 @@ class TaskSpec:
                 expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
+            )
+        if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
+            raise ConfigError(
+                expected="a head that reads the pooler, cls or mean of each window, for a hierarchical long_text",
+                found=repr(self.reads),
+                fix="use --reads mean",
             )
         if (
             self.reads in (*OF_TWO_TEXTS, ATTENTION)
@@ -113,6 +122,8 @@ class TaskSpec:
         if not self.objective:
             del values["objective"], values["widths"]
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
+        if not self.parents:
+            del values["parents"]
         return values
 
     @property

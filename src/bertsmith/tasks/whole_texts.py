@@ -13,7 +13,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.progress import counted
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.settings import HIERARCHICAL, WINDOWED, TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
@@ -70,8 +70,11 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
 
 def encode_texts(
     examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings
-) -> tuple[PackedRows, Ints]:
-    """The rows of all examples (all pairs or all single texts) and the number of rows per example, int64 [E].
+) -> tuple[PackedRows, Ints, Ints]:
+    """The rows of all examples, all pairs or all single texts, the number of rows of each, and of its first text.
+
+    Numbers are int64 [E]. Where a row has both texts of a pair, it is one of the first. With `hierarchical`, the
+    windows of the first text of a pair are followed by those of the second.
 
     With `both_orders`, a pair has two rows, the second one with its texts swapped. The sum of what an output layer
     makes of both is what it makes of the sum of both states, with its bias counted once for each.
@@ -87,7 +90,7 @@ def encode_texts(
     second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
     if settings.long_text == "error":
         _refuse_long(examples, first, second, tokenizer, settings.max_length)
-    if settings.long_text != "windows":
+    if settings.long_text not in WINDOWED:
         packed = functools.partial(
             pack_rows,
             template=tokenizer.template,
@@ -96,15 +99,42 @@ def encode_texts(
         )
         rows = packed(first, second)
         if second is None or not settings.both_orders:
-            return rows, np.ones(len(examples), dtype=np.int64)
-        return _interleaved(rows, packed(second, first)), np.full(len(examples), 2, dtype=np.int64)
+            ones = np.ones(len(examples), dtype=np.int64)
+            return rows, ones, ones
+        twos = np.full(len(examples), 2, dtype=np.int64)
+        return _interleaved(rows, packed(second, first)), twos, twos
+    if second is not None and settings.long_text in HIERARCHICAL:
+        return _rows_of_pairs(first, second, tokenizer, settings)
     if pair:
         raise ConfigError(
             expected="windows over single texts",
             found="pairs of texts",
-            fix="choose longest_first, head, tail or head_tail as long_text",
+            fix="choose hierarchical, longest_first, head, tail or head_tail as long_text",
         )
-    return _rows_in_windows(first, tokenizer, settings)
+    rows, counts = _rows_in_windows(first, tokenizer, settings)
+    return rows, counts, counts
+
+
+def _rows_of_pairs(
+    first: Encoded, second: Encoded, tokenizer: Tokenizer, settings: TaskSettings
+) -> tuple[PackedRows, Ints, Ints]:
+    """The windows of both texts of each pair, each in a row of its own; see `encode_texts`.
+
+    Raises:
+        ConfigError: both orders are requested, which differ only where texts share a row.
+    """
+    if settings.both_orders:
+        raise ConfigError(
+            expected="pairs that share a row, for both orders",
+            found=f"{settings.long_text!r}, whose windows have one text each",
+            fix="leave --both-orders out",
+        )
+    (ours, counts), (theirs, others) = (_rows_in_windows(one, tokenizer, settings) for one in (first, second))
+    fields = [(getattr(ours, name), getattr(theirs, name)) for name in ("token_ids", "segment_ids", "lengths")]
+    tokens, segments, lengths = (np.concatenate(both) for both in fields)
+    rows = PackedRows(tokens, segments, lengths, np.concatenate([ours.cut_by_row, theirs.cut_by_row]))
+    owner = np.concatenate([np.repeat(np.arange(len(one)), one) for one in (counts, others)])
+    return rows.select(np.argsort(owner, kind="stable")), counts + others, counts
 
 
 def _interleaved(rows: PackedRows, swapped: PackedRows) -> PackedRows:

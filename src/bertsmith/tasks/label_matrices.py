@@ -1,0 +1,58 @@
+"""Gold and predicted labels of texts with several of them as matrices, and what a hierarchy of labels means for them.
+
+Letters: E examples, K labels.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Values = TypeVar("Values", bound=np.generic)
+
+
+def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether each example has each label, bool [E, K]; names that are no label are left out.
+
+    >>> label_matrix([("b",), ("a", "x")], ("a", "b")).astype(int).tolist()
+    [[0, 1], [1, 0]]
+    """
+    number = {label: place for place, label in enumerate(labels)}
+    given = [[number[name] for name in row if name in number] for row in names]
+    found = np.zeros((len(given), len(labels)), dtype=np.bool_)
+    rows = np.repeat(np.arange(len(given)), [len(row) for row in given])
+    found[rows, [place for row in given for place in row]] = True
+    return found
+
+
+def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Sequence[str]) -> npt.NDArray[Values]:
+    """Values of labels [E, K] in which each label has at least the highest value of its children.
+
+    So a text that has a label has its parents, and a probability is not higher than that of a parent.
+
+    Args:
+        labels: K names; labels beyond those of `parents` have no parent.
+        parents: the name of the parent of each label, "" if it has none; empty without a hierarchy.
+
+    >>> with_parents(np.array([[0.1, 0.7, 0.2]]), ("a", "b", "c"), ("", "a", "b")).tolist()
+    [[0.7, 0.7, 0.2]]
+    """
+    if not any(parents):
+        return values
+    number = {label: place for place, label in enumerate(labels)}
+    above = [number[name] if name else -1 for name in parents]
+    found = values.copy()
+    # The deepest labels first, so that a value reaches the top.
+    for place in sorted(range(len(above)), key=lambda place: -_depth(place, above)):
+        if above[place] >= 0:
+            np.maximum(found[:, above[place]], found[:, place], out=found[:, above[place]])
+    return found
+
+
+def _depth(place: int, above: Sequence[int]) -> int:
+    """The number of ancestors of a label."""
+    count = 0
+    while (place := above[place]) >= 0:
+        count += 1
+    return count

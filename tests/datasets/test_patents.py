@@ -1,0 +1,79 @@
+"""Patents and hierarchies of labels as files: what is read, what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.datasets.hierarchy import by_label, read_hierarchy
+from bertsmith.datasets.patents import first_claim, read_patents
+from bertsmith.errors import InputError
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
+    records = [
+        {"No": "US1", "Title": "A boat", "Abstract": "It has a sail.", "Subclass_labels": ["B63H", "B63B"]},
+        {"No": "US2", "Title": "A phone", "Abstract": "It rings.", "Subclass_labels": ["H04M"]},
+        {"No": "US3", "Title": "", "Abstract": "", "Subclass_labels": ["H04M"]},
+    ]
+    path = write(tmp_path / "USPTO.jsonl", "".join(json.dumps(one) + "\n" for one in records))
+    found = read_patents(path)
+    assert [(one.id, one.first, one.label) for one in found.examples] == [
+        ("US1", "A boat It has a sail.", ("B63H", "B63B")),
+        ("US2", "A phone It rings.", ("H04M",)),
+    ]
+    assert [reason for _, reason in found.skipped] == ["no text"]
+    assert read_patents(path, gold=False).examples[0].label is None
+
+
+def test_claims_are_cut_to_the_first_and_codes_to_the_subclass(tmp_path: Path) -> None:
+    claims = "1. A boat with a sail. 2. The boat of claim 1."
+    path = write(tmp_path / "a.tsv", f"patent_id\tclaims\tcpc_ids\n7\t{claims}\tB63H 9/06; B63H 9/08, H04L12/56\n")
+    (found,) = read_patents(path).examples
+    assert (found.id, found.first, found.label) == ("7", "A boat with a sail.", ("B63H", "H04L"))
+
+
+@given(st.text())
+def test_the_first_claim_is_a_part_of_the_claims(text: str) -> None:
+    assert first_claim(text) in text
+    assert first_claim(f"1. {'A boat.'} 2. {'The boat.'}") == "A boat."
+
+
+def test_other_tables_are_refused(tmp_path: Path) -> None:
+    for name, text, match in (
+        ("a.tsv", "body\tcodes\nx\tH04L\n", "a column of claims"),
+        ("b.tsv", "claim\tkind\nx\tH04L\n", "a column of codes"),
+        ("c.tsv", "claim\tcodes\nx\t;\n", "codes in"),
+        ("d.tsv", "claim\tcodes\n \tH04L\n", "patents with text"),
+    ):
+        with pytest.raises(InputError, match=match):
+            read_patents(write(tmp_path / name, text))
+
+
+def test_the_parents_of_codes_are_in_the_codes() -> None:
+    parents = read_hierarchy("cpc", ["H04L", "H04M", "G06", "other"])
+    assert parents == {"H04L": "H04", "H04M": "H04", "H04": "H", "G06": "G"}
+    assert by_label(["H04L", "other"], parents) == (("H04L", "other", "H04", "H"), ("H04", "", "H", ""))
+
+
+def test_a_hierarchy_is_read_from_a_file_and_a_cycle_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "h.tsv", "cat\tanimal\ndog\tanimal\n\nanimal\tthing\nloop\tpool\npool\tloop\n")
+    assert read_hierarchy(str(path), ["cat", "none"]) == {"cat": "animal", "animal": "thing"}
+    with pytest.raises(InputError, match=r"without a cycle in .*found loop -> pool -> loop; remove one"):
+        read_hierarchy(str(path), ["loop"])
+    with pytest.raises(InputError, match="found pool -> loop -> pool"):
+        read_hierarchy(str(path), ["pool"])
+    with pytest.raises(InputError, match="one parent of 'a'"):
+        read_hierarchy(str(write(tmp_path / "two.tsv", "a\tb\na\tc\n")), ["a"])
+    with pytest.raises(InputError, match=r"a label, a tab and its parent in .*line 1"):
+        read_hierarchy(str(write(tmp_path / "bad.tsv", "a b\n")), ["a"])
+    itself = write(tmp_path / "self.tsv", "a\ta\n")
+    with pytest.raises(InputError, match="found a -> a"):
+        read_hierarchy(str(itself), ["a"])

@@ -1,0 +1,158 @@
+"""Several labels of a hierarchy for a text: targets, consistent answers, scores of the most probable, thresholds."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith import evaluate, finetune, load
+from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import TextExample
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.metrics.calibration import best_label_threshold
+from bertsmith.metrics.labels import AT_METRICS, multi_label_scores, scores_at
+from bertsmith.randomness import generator
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.named_tasks import read_task
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.task import TaskSpec
+from tasks.task_samples import PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
+
+LABELS, PARENTS = ("H04L", "H04M", "G06F", "H04", "H", "G06", "G"), ("H04", "H04", "G06", "H", "", "G", "")
+SPEC = TaskSpec(
+    kind="classification",
+    name="patents",
+    labels=LABELS,
+    parents=PARENTS,
+    multi_label=True,
+    metric="micro_f1",
+    metrics=("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS),
+    settings=TaskSettings(max_length=16),
+)
+
+
+def example(number: int, *labels: str) -> TextExample:
+    return TextExample(id=str(number), first="the film", label=labels, place=f"line {number}")
+
+
+def write_patents(path: Path, count: int, seed: int = 0) -> Path:
+    draw, lines = generator(seed, "patents"), []
+    for number in range(count):
+        phone, boat = bool(number & 1), bool(number & 2)
+        words = [
+            *draw.choice(PLAIN, 3),
+            *(draw.choice(PEOPLE, 1) if phone else ()),
+            *(draw.choice(PLACES, 1) if boat else ()),
+        ]
+        codes = ["H04L"] * phone + ["B63H 9/06"] * boat + ["G06F"] * (not phone and not boat)
+        lines.append({"claims": f"1. {' '.join(words)}. 2. The one of claim 1.", "cpc_ids": codes})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_targets_have_the_parents_of_their_labels() -> None:
+    task = ClassificationTask(SPEC)
+    features = task.encode([example(1, "H04L"), example(2, "G06F", "H04M"), example(3, "H")], TOKENIZER)
+    assert features.targets is not None
+    names = [{LABELS[place] for place in np.flatnonzero(row)} for row in features.targets]
+    assert names == [{"H04L", "H04", "H"}, {"G06F", "G06", "G", "H04M", "H04", "H"}, {"H"}]
+
+
+def test_a_label_is_predicted_only_with_its_parents() -> None:
+    task = ClassificationTask(dataclasses.replace(SPEC, threshold=0.3))
+    logits = generator(0, "logits").normal(size=(200, len(LABELS))).astype(np.float32)
+    number = {label: place for place, label in enumerate(LABELS)}
+    chances = task.probabilities(logits)
+    plain = ClassificationTask(dataclasses.replace(SPEC, parents=())).probabilities(logits)
+    for label, parent in zip(LABELS, PARENTS, strict=True):
+        if parent:
+            assert (chances[:, number[parent]] >= chances[:, number[label]]).all()
+    assert (chances >= plain).all()
+    leaves = [number[label] for label in LABELS[:3]]
+    assert (chances[:, leaves] == plain[:, leaves]).all()
+    examples = [example(n, "H04L") for n in range(200)]
+    for one in task.decode(examples, task.encode(examples, TOKENIZER), logits, TOKENIZER):
+        chosen = set(one.chosen)
+        assert all(PARENTS[number[label]] in chosen | {""} for label in chosen)
+
+
+def test_scores_of_the_most_probable_labels_are_those_of_a_slow_version() -> None:
+    draw = generator(1, "scores")
+    gold, chances = draw.random((60, 8)) < 0.3, draw.random((60, 8))
+    found = scores_at(gold, chances)
+    for k in (1, 5):
+        hits = sum(bool(row[place]) for row, some in zip(gold, chances, strict=True) for place in np.argsort(-some)[:k])
+        precision, recall = hits / (60 * k), hits / gold.sum()
+        assert found[f"precision@{k}"] == pytest.approx(precision)
+        assert found[f"recall@{k}"] == pytest.approx(recall)
+        assert found[f"f1@{k}"] == pytest.approx(2 * precision * recall / (precision + recall))
+    few = scores_at(gold[:, :3], chances[:, :3])
+    assert few["precision@5"] == pytest.approx(gold[:, :3].mean())
+    assert few["recall@5"] == 1.0
+
+
+def test_hundreds_of_labels_are_scored_like_a_few() -> None:
+    labels = [f"L{n}" for n in range(700)]
+    names = [tuple(generator(n, "labels").choice(labels, 3, replace=False)) for n in range(50)]
+    matrix = label_matrix(names, labels)
+    assert matrix.sum() == 150
+    assert all(matrix[row, labels.index(name)] for row, some in enumerate(names) for name in some)
+    assert not label_matrix([], labels).size
+    assert with_parents(matrix, labels, ()) is matrix
+
+
+def test_the_threshold_is_fitted_to_the_dev_examples() -> None:
+    draw = generator(2, "threshold")
+    gold = draw.random((300, 7)) < 0.2
+    chances = np.clip(np.where(gold, 0.35, 0.15) + draw.normal(0, 0.05, gold.shape), 0, 1)
+    fitted = best_label_threshold(gold, chances, lambda *both: multi_label_scores(*both)["micro_f1"])
+    assert 0.2 < fitted < 0.3
+    spec = dataclasses.replace(SPEC, parents=(), settings=TaskSettings(tune_threshold=True))
+    task = ClassificationTask(spec)
+    assert task.ignored_settings() == []
+    examples = [example(n, *np.array(LABELS)[row].tolist()) for n, row in enumerate(gold)]
+    predictions = task._decided(chances, [0] * len(chances))
+    tuned = task.tuned(examples, predictions)
+    assert tuned.threshold == pytest.approx(fitted)
+    again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))
+    fair = task.cross_fitted(examples, predictions)
+    assert fair is not None
+    scores = [task.score(examples, some)["micro_f1"] for some in (predictions, fair, again)]
+    assert scores[0] < scores[1] <= scores[2] + 0.01
+
+
+def test_patents_are_fine_tuned_evaluated_and_answered_with_their_parents(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    train, dev = write_patents(tmp_path / "train.jsonl", 48), write_patents(tmp_path / "dev.jsonl", 20, seed=1)
+    settings: dict[str, Any] = {
+        "epochs": 20, "batch_size": 8, "max_length": 16, "seeds": 1, "learning_rate": 3e-3, "recipe": "2018",
+        "bias_correction": True, "tune_threshold": True, "baselines": False, "precision": "fp32", "dropout": 0.0,
+    }  # fmt: skip
+    result = finetune(
+        base, "patents", tmp_path / "run", train=train, dev=dev, hierarchy="cpc", metric="f1@1", **settings
+    )
+    assert result.spec.labels == ("B63H", "G06F", "H04L", "B63", "G06", "H04", "B", "G", "H")
+    assert result.spec.parents[:3] == ("B63", "G06", "H04")
+    assert result.report["scores"]["micro_f1"]["mean"] > 0.8
+    assert result.report["scores"]["precision@1"]["mean"] > 0.8
+    assert result.spec.threshold is not None
+    assert load_any(tmp_path / "run").metadata.spec["parents"] == list(result.spec.parents)
+    (answer,) = load(tmp_path / "run", device="cpu").classify(["the film anna"])
+    if "H04L" in answer.chosen:
+        assert {"H04", "H"} <= set(answer.chosen)
+    again = evaluate(tmp_path / "run", dev, task="patents")
+    assert again.scores["micro_f1"] == pytest.approx(result.report["scores"]["micro_f1"]["mean"], abs=0.05)
+
+
+def test_a_cycle_and_a_task_without_several_labels_are_refused(tmp_path: Path) -> None:
+    train = write_patents(tmp_path / "train.jsonl", 8)
+    cycle = tmp_path / "cycle.tsv"
+    cycle.write_text("H04L\tH04\nH04\tH\nH\tH04L\n")
+    with pytest.raises(InputError, match="a hierarchy without a cycle"):
+        read_task("patents", train, None, columns=ColumnSettings(hierarchy=str(cycle)))
+    with pytest.raises(ConfigError, match="a task of several labels with a hierarchy"):
+        read_task("classification", train, None, columns=ColumnSettings(hierarchy="cpc"))
