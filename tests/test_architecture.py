@@ -30,7 +30,7 @@ FLOORS = {
     "tasks": 6, "pretraining": 6,
     "baselines": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
-    "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9,
+    "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
     "demo": 10, "library": 10,
     "server": 11,
     "cli": 12,

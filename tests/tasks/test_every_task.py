@@ -109,7 +109,10 @@ def write_file(name: str, folder: Path) -> Path:
         suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
     elif name in FORMS:
         cells = {
-            "similarity": ("sentence1 sentence2 score", lambda row: (TEXTS[row % 4], TEXTS[(row + 1) % 4], f"{row % 5}.0")),
+            "similarity": (
+                "sentence1 sentence2 score",
+                lambda row: (TEXTS[row % 4], TEXTS[(row + 1) % 4], f"{row % 5}.0"),
+            ),
             "pairs": ("anchor positive", lambda row: (TEXTS[row % 4], TEXTS[(row + 1) % 4])),
             "triplets": ("anchor positive negative", lambda row: tuple(TEXTS[(row + n) % 4] for n in range(3))),
             "texts": ("text", lambda row: (TEXTS[row % 4],)),

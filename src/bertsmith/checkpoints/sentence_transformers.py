@@ -184,9 +184,11 @@ def _prompts(path: Path) -> tuple[str, dict[str, str]]:
     said = _object(path)
     name, prompts = said.get("default_prompt_name"), said.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        wrong = next((text for text in prompts.values() if not isinstance(text, str)), "") if isinstance(
-            prompts, dict
-        ) else prompts
+        wrong = (
+            next((text for text in prompts.values() if not isinstance(text, str)), "")
+            if isinstance(prompts, dict)
+            else prompts
+        )
         raise CheckpointError(
             expected=f"texts by their names as prompts in '{path}'",
             found=repr(wrong)[:60],

@@ -36,7 +36,8 @@ TaskOption = Annotated[
         "--task",
         metavar="NAME",
         help="a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
-        "classification, multi-label, patents, regression, spam, spam4, sentiment, claim, truth",
+        "classification, multi-label, patents, regression, similarity, pairs, triplets, texts, spam, spam4, sentiment, "
+        "claim, truth",
     ),
 ]
 
@@ -90,14 +91,26 @@ def finetune(
         typer.Option(
             metavar="NAME",
             help="where settings that are not given come from: auto (size of the training set, model, task), 2018 "
-            "(the paper; the defaults below) or ulmfit (layer by layer, for language models) [auto; with --resume that "
-            "of RUN]",
+            "(the paper; the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: vectors "
+            "trained on pairs of texts, then a linear layer) [auto; with --resume that of RUN]",
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="the score that selects the best model, such as macro_f1 [that of the task]"),
     ] = None,
+    teacher: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="similarity, pairs, triplets: a model of pairs whose scores take the place of labels"
+        ),
+    ] = None,
+    hard_negatives: Annotated[
+        int,
+        typer.Option(
+            min=0, max=100, help="pairs: texts to find for each pair that the base model takes for its second"
+        ),
+    ] = 0,
     **values: Any,
 ) -> None:
     """Fine-tune a model on a task, with one output layer, or your own head, on top.
@@ -129,6 +142,8 @@ def finetune(
         continue_steps=continue_steps,
         recipe=recipe,
         metric=metric,
+        teacher=teacher,
+        hard_negatives=hard_negatives,
         **given(values),
     )
     if result.trials:

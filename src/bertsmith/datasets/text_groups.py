@@ -79,7 +79,9 @@ def read_groups(
     if form == TRIPLETS:
         return _without_repeats(_read_triplets(path))
     if form == TEXTS:
-        return _read_lines(path) if suffix_of(path) == ".txt" else read_texts(path, text_column=text_column, target=None)
+        return (
+            _read_lines(path) if suffix_of(path) == ".txt" else read_texts(path, text_column=text_column, target=None)
+        )
     if form == SIMILARITY:
         target = "number" if gold else None
         found = read_texts(

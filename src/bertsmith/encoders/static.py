@@ -27,7 +27,7 @@ from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import Embedding, initialize
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
-from bertsmith.model.parameter_names import ParameterNames, Row
+from bertsmith.model.parameter_names import ParameterNames, Row, output
 from bertsmith.settings import help_field
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -144,7 +144,7 @@ NAMES = ParameterNames(
     class_prefix="StaticVectors",
     embeddings=(Row("bert.embeddings.word.weight", "static_vectors.embedding.weight", "VD"),),
     layer=(),
-    parts={},
+    parts={"classifier": output("classifier", "classifier", "KD"), "span": output("span", "qa_outputs", "2D")},
     copies={},
     classes={},
 )

@@ -12,7 +12,7 @@ from bertsmith.tasks.task import TaskSpec
 
 # The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
 _LOSSES = {
-    "similarity": (COSENT, COSINE),
+    "similarity": (COSINE, COSENT),
     "pairs": (RANKING, SOFTMAX),
     "triplets": (RANKING, TRIPLET, MARGIN),
     "texts": (RANKING,),

@@ -1,7 +1,7 @@
 """The recipes of fine-tuning: what the settings are that a user did not give.
 
 `2018` is that of the paper of BERT, the defaults of `FinetuningSettings` and `RecipeSettings`, `ulmfit` that of Howard
-and Ruder (2018). `auto` follows from the number of training examples, the kind of the task and the width of the model;
+and Ruder (2018), `setfit` that of Tunstall et al. (2022). `auto` follows from the number of training examples, the kind of the task and the width of the model;
 docs/finetuning-recipe.md has the measurements that it comes from.
 
 Sources: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", for
@@ -24,7 +24,8 @@ from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 ULMFIT = "ulmfit"
-FINETUNING_RECIPES = (*RECIPES, ULMFIT)
+SETFIT = "setfit"
+FINETUNING_RECIPES = (*RECIPES, ULMFIT, SETFIT)
 
 _OF_WHOLE_TEXTS = ("classification", "regression")
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
@@ -144,7 +145,8 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     if name == PAPER:
         of_architecture = _PAPER_OF_ARCHITECTURE.get(situation.config.model_type)
         return {**(of_the_paper(situation.task) if of_architecture is None else of_architecture), **given}
-    return {**(_ulmfit if name == ULMFIT else _automatic)(situation, given), **given}
+    values = {ULMFIT: _ulmfit, SETFIT: _setfit}.get(name, _automatic)(situation, given)
+    return {**values, **given}
 
 
 def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
@@ -224,6 +226,14 @@ def _ulmfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     if not situation.own_head:
         values["reads"] = CONCAT
     return values
+
+
+def _setfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The second stage of SetFit: a linear layer on vectors that stay as they are; see `sentence_encoders.few_labels`.
+
+    Source: Tunstall et al. (2022), section 3.1.
+    """
+    return {**_automatic(situation, given), "reads": "mean", "freeze": "body", "start": "linear", "epochs": 1.0}
 
 
 def _epochs(examples: int, batch: int) -> float:

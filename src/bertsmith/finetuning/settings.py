@@ -112,7 +112,7 @@ class FinetuningSettings:
         None,
         "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
         "(among all texts of the step) or softmax (labels of pairs, as in Sentence-BERT); triplets: ranking or triplet "
-        "(Euclidean distances); texts: ranking [cosent; ranking]",
+        "(Euclidean distances); texts: ranking [cosine; ranking]",
     )
     scale: float = help_field(20.0, "ranking and cosent: what cosines are multiplied by, the inverse of a temperature")
     margin: float = help_field(1.0, "--vector-loss triplet: by how much the text that does not belong is further away")

@@ -58,7 +58,9 @@ class VectorLoss:
         losses = [self._of_width(part, counts, targets, layer, total) for part in parts]
         return torch.stack(losses).mean()
 
-    def _of_width(self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int) -> Tensor:
+    def _of_width(
+        self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int
+    ) -> Tensor:
         first = counts.cumsum(0) - counts
         if self.objective == "ranking":
             return _ranking(vectors, counts, first, targets, self.scale)

@@ -8,11 +8,13 @@ from typing import Any
 from bertsmith.adaptation.task_text import TaskText, continue_pretraining
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.label_map import LabelMap
+from bertsmith.datasets.text_groups import PAIRS, TRIPLETS
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.recipes import (
     FINETUNING_RECIPES,
+    SETFIT,
     reads_of_run,
     recipe_of_run,
     resolved,
@@ -34,13 +36,18 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
+from bertsmith.sentence_encoders.few_labels import train_on_pairs
+from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
+from bertsmith.sentence_encoders.teacher import taught
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.similarity import MARGIN
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
 from bertsmith.training.settings import BUDGETS, TrainSettings
+from bertsmith.vectors.loading import load_embedder
 
 
 def finetune(
@@ -62,6 +69,8 @@ def finetune(
     continue_steps: int | None = None,
     recipe: str | None = None,
     metric: str | None = None,
+    teacher: str | Path | None = None,
+    hard_negatives: int = 0,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -84,8 +93,12 @@ def finetune(
             a folder of them, or the training file itself, whose texts are read without their labels.
         continue_minutes, continue_steps: how long; by default two minutes.
         recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
-            examples, the model and the task, or "2018", the paper's. A resumed run keeps its own.
+            examples, the model and the task, "2018", the paper's, "ulmfit", or "setfit", which first trains the vectors
+            on pairs of the labelled texts, in OUT/continued. A resumed run keeps its own.
         metric: the score by which the best model is selected; by default that of the task.
+        teacher: of the tasks similarity, pairs and triplets: a model of pairs whose scores take the place of labels.
+        hard_negatives: of the task pairs: for each pair, find this many texts that the base model takes for its second
+            one.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -105,6 +118,23 @@ def finetune(
         map_labels=map_labels,
     )
     spec = spec if metric is None else with_metric(spec, metric)
+    if teacher is not None:
+        name, taught_examples = taught(
+            teacher, spec.name, data.train, device=parts[FinetuningSettings].get("device", "auto")
+        )
+        spec = dataclasses.replace(spec, name=name, labels=())
+        data = dataclasses.replace(data, train=taught_examples)
+        if name == TRIPLETS:
+            parts[FinetuningSettings].setdefault("vector_loss", MARGIN)
+    require(
+        not hard_negatives or spec.name == PAIRS,
+        expected=f"the task {PAIRS} for hard negatives",
+        found=spec.name,
+        fix="leave --hard-negatives out",
+    )
+    if hard_negatives:
+        embedder = load_embedder(source, device=parts[FinetuningSettings].get("device", "auto"))
+        data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, hard_negatives))
     # What is given is checked before a model is read, which may take minutes or the network.
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     folder = load_any(source)
@@ -117,7 +147,21 @@ def finetune(
     out, begun = Path(out), resume
     if resume and not search and chosen.reads == PROBE:
         chosen = dataclasses.replace(chosen, reads=reads_of_run(out) or PROBE)
-    if continue_on is not None:
+    if recipe == SETFIT:
+        require(
+            continue_on is None and not search and head is None,
+            expected="the recipe setfit by itself",
+            found="--continue-on, --search or --head",
+            fix="leave it out",
+        )
+        if not resume:
+            require_unused(out, "resume it with --resume or name another folder")
+        kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
+        width = folder.config.hidden_size
+        place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
+        base: BaseModel = load_any(place)
+        begun = resume and (out / SETTINGS_FILE).exists()
+    elif continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
             task=task_name(task),
@@ -132,7 +176,7 @@ def finetune(
         source = continue_pretraining(
             source, out, text, device=chosen.device, precision=chosen.precision, seed=rates.seed, resume=resume
         )
-        base: BaseModel = checked.on_base(load_any(source), chosen.reads, rates)
+        base = checked.on_base(load_any(source), chosen.reads, rates)
         # If the continued pre-training was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
     else:

@@ -13,8 +13,7 @@ from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import Task, TaskSpec
 
 KINDS: dict[str, type[Task]] = {
-    task.kind: task
-    for task in (ClassificationTask, RegressionTask, SimilarityTask, ChoiceTask, TaggingTask, SpanTask)
+    task.kind: task for task in (ClassificationTask, RegressionTask, SimilarityTask, ChoiceTask, TaggingTask, SpanTask)
 }
 
 

@@ -136,7 +136,11 @@ class SimilarityTask(Task):
 
     def _lacks_gold(self, example: Example) -> bool:
         """Whether a pair of a task of scores has none."""
-        return isinstance(example, TextExample) and example.label is None and self.spec.metrics[:1] in (SCORES[:1], LABELLED[:1])
+        return (
+            isinstance(example, TextExample)
+            and example.label is None
+            and self.spec.metrics[:1] in (SCORES[:1], LABELLED[:1])
+        )
 
     def _check_objective(self, examples: Sequence[Example]) -> None:
         objective, first = self.spec.objective, examples[0]

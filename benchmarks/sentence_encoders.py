@@ -1,0 +1,245 @@
+"""Encoders of sentences: training against sentence-transformers, the starter against TF-IDF, static vectors.
+
+    python benchmarks/sentence_encoders.py --data DIR --model MODEL [--part peer|starter|static] [--seeds 3]
+
+peer: MODEL is trained on scored pairs of the STS benchmark with the squared difference of cosine and score, by
+`bertsmith finetune` and by sentence-transformers (its model, tokenization and `CosineSimilarityLoss`, in the loop of its
+trainer without the trainer: AdamW, linear warm-up and decay, clipping at norm 1). Same start, same examples, number of
+steps, batch and rate, fp32; each system draws its own order and dropout. Seconds are processor seconds from the loaded
+model to the trained one, without evaluation. Spearman of cosines on the dev set.
+
+starter: the starter model becomes static vectors of its word table, which are trained on labelled pairs (MNLI, SNLI,
+SICK: entailment belongs together) and then on the scored pairs of the STS benchmark; next to TF-IDF.
+
+static: vectors of MODEL and static vectors made from it: Spearman on the STS benchmark, nDCG@10 on Cranfield next to
+BM25, processor seconds to embed the STS sentences.
+
+Each cell is one line of the result file; cells that are there are not computed again.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import RESULTS, machine, machine_label
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+import bertsmith
+from bertsmith.datasets.examples import TextExample
+from bertsmith.datasets.glue import glue_task, read_glue
+from bertsmith.datasets.text_groups import SIMILARITY
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.library.retrieval import score_searches
+from bertsmith.metrics.numbers import spearman
+from bertsmith.metrics.vectors import cosines
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.similarity import vector_spec
+from bertsmith.tasks.task import TaskSettings
+from bertsmith.vectors.loading import load_embedder
+
+RATE, BATCH, MAX_LENGTH = 2e-5, 16, 128
+ROUNDS = 5  # of timing
+
+
+def pairs_of(data: Path, split: str) -> list[TextExample]:
+    """The scored pairs of the STS benchmark."""
+    return list(read_glue(glue_task("sts-b"), data / "glue" / "STS-B" / f"{split}.tsv", labelled=True).examples)
+
+
+def dev_spearman(embed: Any, pairs: list[TextExample]) -> float:
+    """The Spearman correlation of the cosines of the vectors that `embed` computes."""
+    first, second = embed([pair.first for pair in pairs]), embed([pair.second for pair in pairs])
+    return float(spearman([float(pair.label) for pair in pairs], cosines(first, second)))
+
+
+def ours(model: str, train: list[TextExample], dev: list[TextExample], seed: int, folder: Path) -> dict[str, Any]:
+    """One training here."""
+    spec = vector_spec(SIMILARITY, train, TaskSettings(max_length=MAX_LENGTH))
+    settings = FinetuningSettings(batch_size=BATCH, epochs=1, vector_loss="cosine", precision="fp32", device="cpu")
+    recipe = RecipeSettings(learning_rate=RATE, schedule="hf_linear", bias_correction=True, keep="last", seed=seed)
+    job = FinetuningJob.prepare(model, spec, TaskData(train=train, dev=()), settings, recipe)
+    start = time.process_time()
+    result = job.train_once(folder / f"ours-{seed}", seed)
+    seconds = time.process_time() - start
+    embedder = load_embedder(folder / f"ours-{seed}" / "model", device="cpu")
+    return {"steps": result.steps, "seconds": round(seconds, 1), "spearman": dev_spearman(embedder.embed, dev)}
+
+
+def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int) -> dict[str, Any]:
+    """One training of sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.losses import CosineSimilarityLoss
+    from transformers import get_linear_schedule_with_warmup
+
+    torch.manual_seed(seed)
+    encoder = SentenceTransformer(model, device="cpu")
+    encoder.max_seq_length = MAX_LENGTH
+    criterion = CosineSimilarityLoss(encoder)
+    most = max(float(pair.label) for pair in train)
+    steps = len(train) // BATCH
+    start = time.process_time()
+    no_decay = ("bias", "LayerNorm.weight")
+    named = list(encoder.named_parameters())
+    groups = [
+        {"params": [one for name, one in named if not name.endswith(no_decay)], "weight_decay": 0.01},
+        {"params": [one for name, one in named if name.endswith(no_decay)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
+    schedule = get_linear_schedule_with_warmup(optimizer, round(0.1 * steps), steps)
+    encoder.train()
+    order = torch.randperm(len(train)).tolist()
+    for step in range(steps):
+        batch = [train[place] for place in order[step * BATCH : (step + 1) * BATCH]]
+        sides = [encoder.tokenize([getattr(pair, side) for pair in batch]) for side in ("first", "second")]
+        loss = criterion(sides, torch.tensor([float(pair.label) / most for pair in batch]))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    seconds = time.process_time() - start
+    encoder.eval()
+    score = dev_spearman(lambda texts: encoder.encode(texts, show_progress_bar=False), dev)
+    return {"steps": steps, "seconds": round(seconds, 1), "spearman": score}
+
+
+def peer_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """Both systems for every seed, taking turns."""
+    train, dev = pairs_of(options.data, "train")[: options.examples], pairs_of(options.data, "dev")
+    yield "peer/start", lambda: {"spearman": dev_spearman(load_embedder(options.model, device="cpu").embed, dev)}
+    for seed in range(1, options.seeds + 1):
+        yield f"peer/bertsmith/{seed}", lambda seed=seed: ours(options.model, train, dev, seed, folder)
+        yield f"peer/sentence-transformers/{seed}", lambda seed=seed: peer(options.model, train, dev, seed)
+
+
+def starter_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The starter's vectors, before and after each stage, next to TF-IDF."""
+    dev_file, train_file = (options.data / "glue" / "STS-B" / f"{split}.tsv" for split in ("dev", "train"))
+    dev = pairs_of(options.data, "dev")
+    texts = [pair.first for pair in dev] + [pair.second for pair in dev]
+
+    def of_words() -> dict[str, Any]:
+        found = TfidfVectorizer().fit_transform(texts).toarray()
+        half = len(dev)
+        return {"spearman": float(spearman([pair.label for pair in dev], cosines(found[:half], found[half:])))}
+
+    yield "starter/TF-IDF", of_words
+    yield "starter/mean of the last layer", lambda: {"spearman": dev_spearman(load_embedder("starter").embed, dev)}
+    pairs, text, static = folder / "pairs.tsv", folder / "texts.txt", folder / "static"
+    write_pairs(options.data, pairs, text)
+
+    def made() -> Path:
+        if not static.exists():
+            bertsmith.make_static_vectors("starter", static, layers="embeddings", text=str(text))
+        return static
+
+    yield "starter/static", lambda: {"spearman": dev_spearman(load_embedder(made()).embed, dev)}
+
+    def trained(seed: int, *, scored: bool) -> dict[str, Any]:
+        run, then = folder / f"pairs-{seed}", folder / f"scored-{seed}"
+        start = time.process_time()
+        common = {"seeds": 1, "seed": seed, "precision": "fp32", "keep": "last", "baselines": False}
+        if not run.exists():
+            bertsmith.finetune(
+                made(), "pairs", run, train=pairs, dev=dev_file, learning_rate=1e-3, epochs=5, batch_size=256, **common
+            )
+        if scored:
+            bertsmith.finetune(
+                run, "similarity", then, train=train_file, dev=dev_file, vector_loss="cosine", learning_rate=1e-3,
+                epochs=6, batch_size=64, dropout=0.3, **common,
+            )  # fmt: skip
+        seconds = round(time.process_time() - start, 1)
+        return {"seconds": seconds, "spearman": dev_spearman(load_embedder(then if scored else run).embed, dev)}
+
+    for seed in range(1, options.seeds + 1):
+        yield f"starter/static, pairs/{seed}", lambda seed=seed: trained(seed, scored=False)
+        yield f"starter/static, pairs, scored pairs/{seed}", lambda seed=seed: trained(seed, scored=True)
+
+
+def write_pairs(data: Path, pairs: Path, text: Path) -> None:
+    """Writes the labelled pairs of MNLI, SNLI and SICK, and their texts with those of the STS training set."""
+    rows = []
+    for name in ("mnli_train.tsv", "snli_val.tsv"):
+        lines = (data / "nli" / name).read_text(encoding="utf-8").split("\n")[1:]
+        rows += [line.split("\t")[:3] for line in lines if line.count("\t") >= 2]
+    for line in (data / "nli" / "SICK_train.txt").read_text(encoding="utf-8").split("\n")[1:]:
+        cells = line.split("\t")
+        rows += [[cells[1], cells[2], cells[4].strip().lower()]] if len(cells) == 5 else []
+    table = "".join("\t".join(row) + "\n" for row in rows)
+    pairs.write_text(f"sentence1\tsentence2\tlabel\n{table}", encoding="utf-8")
+    scored = [side for pair in pairs_of(data, "train") for side in (pair.first, pair.second or "")]
+    text.write_text("\n".join([*(cell for row in rows for cell in row[:2]), *scored]) + "\n", encoding="utf-8")
+
+
+def static_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The model and its static vectors: similarity, search and time."""
+    dev, cranfield = pairs_of(options.data, "dev"), options.data / "retrieval" / "cranfield"
+    texts = [pair.first for pair in dev] + [pair.second or "" for pair in dev]
+    text, static = folder / "scored.txt", folder / "static-of-model"
+    text.write_text(
+        "".join(f"{pair.first}\n{pair.second}\n" for pair in pairs_of(options.data, "train")), encoding="utf-8"
+    )
+
+    def made(weights: str | None = None) -> Path:
+        place = static if weights is None else folder / "static-with-text"
+        if not place.exists():
+            bertsmith.make_static_vectors(options.model, place, text=weights)
+        return place
+
+    def similar(source: Any) -> dict[str, Any]:
+        embedder = load_embedder(source, device="cpu")
+        embedder.embed(texts[:100])
+        times = []
+        for _ in range(ROUNDS if source != options.model else 1):
+            start = time.process_time()
+            embedder.embed(texts)
+            times.append(time.process_time() - start)
+        return {"spearman": dev_spearman(embedder.embed, dev), "seconds": round(float(np.median(times)), 4)}
+
+    def searched(source: Any) -> dict[str, Any]:
+        found = score_searches(
+            cranfield / "cran.all.1400.xml", cranfield / "cran.qry.xml", cranfield / "cranqrel.trec.txt",
+            judged_by="places", model=source,
+        )  # fmt: skip
+        return {name: round(scores.scores["ndcg@10"], 4) for name, scores in found.items()}
+
+    yield "static/STS-B/the model", lambda: similar(options.model)
+    yield "static/STS-B/static", lambda: similar(made())
+    yield "static/STS-B/static, weights of text", lambda: similar(made(str(text)))
+    yield "static/Cranfield/static", lambda: searched(made())
+
+
+def main() -> None:
+    """Computes the missing cells of the chosen parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the data folder")
+    parser.add_argument("--model", required=True, help="a folder that sentence-transformers loads")
+    parser.add_argument("--part", action="append", choices=("peer", "starter", "static"), help="[all]")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=1440, help="scored pairs that both systems train on")
+    options = parser.parse_args()
+    described = machine()
+    label = f"{machine_label(described)}_torch-{described['packages']['torch']}"
+    path = RESULTS / f"sentence_encoders_{label}.jsonl"
+    done = {json.loads(line)["cell"] for line in path.read_text().splitlines()} if path.exists() else set()
+    parts = {"peer": peer_cells, "starter": starter_cells, "static": static_cells}
+    with tempfile.TemporaryDirectory() as folder:
+        for part in options.part or parts:
+            for cell, compute in parts[part](options, Path(folder)):
+                if cell in done:
+                    continue
+                found = {"cell": cell, **compute(), "threads": torch.get_num_threads(), "machine": described}
+                print(json.dumps({name: value for name, value in found.items() if name != "machine"}), flush=True)
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""SetFit: from few labels, an encoder of sentences is trained on pairs of texts; a linear layer then reads its vectors.
+
+::
+
+    RUN/continued/pairs/     the run that trains the vectors: pairs of one label are similar, others are not
+    RUN/...                  the run of the layer, on the encoder from there, which stays as it is
+
+Source: Tunstall et al. (2022), "Efficient Few-Shot Learning Without Prompts", section 3.1; R of the paper is 20.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.labels import labels_of
+from bertsmith.datasets.text_groups import SIMILARITY
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import BaseModel
+from bertsmith.progress import tell
+from bertsmith.randomness import generator
+from bertsmith.settings import require
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.similarity import vector_spec
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
+
+PAIRS_PER_TEXT = 20  # of the same label and of another one, R each
+MOST_PAIRS = 20_000
+_RATE_TIMES_WIDTH = 0.0154  # peak learning rate times width: 2e-5 for a width of 768
+_BATCH = 16
+
+
+def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int = PAIRS_PER_TEXT) -> list[TextExample]:
+    """Scored pairs of labelled texts: each text with `per_text` of its label (1) and as many of others (0).
+
+    With more than `MOST_PAIRS` pairs, each text has fewer. A text whose label no other has gets pairs with others only.
+
+    Raises:
+        ConfigError: all texts have one label.
+    """
+    by_label: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        by_label.setdefault(labels_of(example)[0], []).append(number)
+    require(
+        len(by_label) > 1,
+        expected="texts of several labels for the recipe setfit",
+        found=f"{next(iter(by_label), 'none')!r} in all of them",
+        fix="add texts with other labels",
+    )
+    draw, pairs = generator(seed, "contrastive pairs"), list[TextExample]()
+    each = max(1, min(per_text, MOST_PAIRS // (2 * len(examples))))
+    for number, example in enumerate(examples):
+        label = labels_of(example)[0]
+        same = [other for other in by_label[label] if examples[other].first != example.first]
+        others = [other for name, part in by_label.items() if name != label for other in part]
+        for candidates, score in ((same, 1.0), (others, 0.0)):
+            for other in draw.choice(candidates, each).tolist() if candidates else ():
+                name, place = f"{number}-{len(pairs)}", example.place
+                second = examples[other].first
+                pairs.append(TextExample(id=name, first=example.first, second=second, label=score, place=place))
+    return pairs
+
+
+def train_on_pairs(
+    base: BaseModel,
+    spec: TaskSpec,
+    examples: Sequence[Example],
+    out: Path,
+    width: int,
+    *,
+    settings: Mapping[str, Any],
+    seed: int,
+    resume: bool,
+) -> Path:
+    """The model folder RUN/continued/pairs/model, trained on pairs of the examples.
+
+    Args:
+        base: the model to start from.
+        spec: the classification that the examples are of.
+        out: RUN.
+        width: of the model.
+        settings: `device`, `precision` and `micro_tokens` of the run, where given.
+        resume: a training that was interrupted is resumed, and a finished one is not repeated.
+
+    Raises:
+        ConfigError: the task is not a classification of single texts with one label each.
+        BertsmithError: as `finetune`.
+    """
+    require(
+        spec.kind == "classification" and not spec.multi_label and spec.pair is False,
+        expected="a classification of single texts with one label each, for the recipe setfit",
+        found=spec.title,
+        fix="use another recipe",
+    )
+    texts = [example for example in examples if isinstance(example, TextExample)]
+    pairs = contrastive_pairs(texts, seed)
+    run = out / CONTINUED / "pairs"
+    tell(f"first, the vectors are trained on {len(pairs):,} pairs of {len(texts):,} texts")
+    finetune(
+        base,
+        vector_spec(SIMILARITY, pairs, spec.settings),
+        TaskData(train=pairs, dev=()),
+        run,
+        FinetuningSettings(batch_size=_BATCH, epochs=1.0, vector_loss="cosine", **settings),
+        RecipeSettings(
+            learning_rate=float(f"{_RATE_TIMES_WIDTH / width:.2g}"),
+            schedule="hf_linear",
+            bias_correction=True,
+            keep="last",
+            seed=seed,
+        ),
+        seeds=1,
+        resume=resume and (run / SETTINGS_FILE).exists(),
+        recipe_name="setfit",
+    )
+    return run / "model"
