@@ -114,7 +114,7 @@ def test_the_layers_of_distilbert_and_tinybert_are_those_of_the_papers() -> None
 @pytest.mark.parametrize("text", ["0", "7", "3,1", "1,1", "1,7", "one", "", "1,,2", "-1"])
 def test_layers_that_a_teacher_lacks_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="1 to 6"):
-        chosen_layers(text, 6)
+        chosen_layers(text, 6, spread=True)
 
 
 @pytest.mark.parametrize(("student", "teacher"), [(4, 6), (6, 4)])

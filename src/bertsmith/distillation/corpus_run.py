@@ -114,7 +114,7 @@ def distill_corpus(
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
     """The student, for DistilBERT in its architecture."""
-    student = student_of(teacher, settings.student, settings.layers, seed=seed)
+    student = student_of(teacher, settings.student, settings.layers, seed=seed, spread=True)
     if not settings.is_distilbert:
         return student
     return dataclasses.replace(student, folder=as_distilbert(student.folder))

@@ -175,7 +175,7 @@ def distill_task(
     result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
     without = None
     if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
-        same = {**given, **({"reads": job.settings.reads} if job.head.pooled else {})}
+        same = {**given, **_as_many_steps(job, labelled)}
         without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
@@ -305,6 +305,14 @@ def _without(
     plain = dataclasses.replace(settings, state_weight=0.0, attention_weight=0.0, first_stage=0.0)
     job, names = _job(lesson, student, lesson.labelled, place, plain, given, recipe, resume=resume)
     return _trained(job, place, seeds, resume=resume, names=names)
+
+
+def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
+    """The settings with which labelled examples alone take as many steps as all examples do in a job."""
+    found: dict[str, Any] = {"reads": job.settings.reads} if job.head.pooled else {}
+    share = len(job.data.train) / len(labelled.train)
+    epochs = {"epochs": round(job.settings.epochs * share, 4), "batch_size": job.settings.batch_size}
+    return {**found, **epochs, "learning_rate": job.recipe.learning_rate}
 
 
 def _trained(

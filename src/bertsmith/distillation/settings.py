@@ -20,7 +20,7 @@ class DistillationSettings:
         "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
     )
     layers: str | None = help_field(
-        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
+        None, "how many layers of the teacher, from the lowest, or which, such as 1,3,6 [the lower half]"
     )
     temperature: float = help_field(2.0, "of the soft targets, both of teacher and student", most=1000)
     soft_weight: float = help_field(1.0, "weight of the loss against the teacher's logits")
