@@ -61,18 +61,19 @@ def test_every_kind_of_task_has_students(kind: str, student: str, teachers: dict
     assert all(np.isfinite(line["soft_loss"]) for line in lines if line["kind"] == "train")
 
 
-def test_soft_targets_alone_make_the_student_answer_like_its_teacher(teacher: Path, tmp_path: Path) -> None:
+def test_soft_targets_alone_make_the_student_answer_like_its_teacher(tmp_path: Path) -> None:
+    teacher = write_teacher(tmp_path, "single", epochs=15)
     train = write_examples(tmp_path / "train", "single", 48, 3)
     logits = tmp_path / "logits"
     weights = {"label_weight": 0.0, "layers": "2", "dropout": 0.0, "temperature": 1.0, "logits": logits}
     errors = []
-    for epochs in (0.2, 30.0):
+    for epochs in (0.2, 15.0):
         run = tmp_path / f"run-{epochs:g}"
         distill(teacher, run, train=train, dev=train, **{**FAST, **weights, "epochs": epochs, "start": "random"})
         found = [load_predictor(place).predict(examples_of("single", 48, 3)) for place in (teacher, run / "model")]
         gaps = [abs(a.probabilities[0] - b.probabilities[0]) for a, b in zip(*found, strict=True)]
         errors.append(float(np.mean(gaps)))
-    assert errors[1] < 0.05 < errors[0]
+    assert errors[1] < 0.3 * errors[0]
 
 
 def test_stored_logits_are_those_of_the_teacher_and_are_read_again(
@@ -99,9 +100,7 @@ def test_stored_logits_are_those_of_the_teacher_and_are_read_again(
         stored.stored_logits(*arguments)
 
 
-def test_logits_of_other_examples_or_of_another_teacher_are_refused(
-    teachers: dict[str, Path], tmp_path: Path
-) -> None:
+def test_logits_of_other_examples_or_of_another_teacher_are_refused(teachers: dict[str, Path], tmp_path: Path) -> None:
     train, other = (write_examples(tmp_path / str(seed), "single", 16, seed) for seed in (3, 4))
     logits = tmp_path / "logits"
     distill(teachers["single"], tmp_path / "a", train=train, dev=other, logits=logits, layers="1", **FAST)

@@ -115,7 +115,9 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus --model DIR` wrote")],
+    corpus: Annotated[
+        Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus --model DIR` wrote")
+    ],
     teacher: TeacherOption,
     out: OutOption,
     resume: ResumeOption = False,

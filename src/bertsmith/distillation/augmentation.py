@@ -98,14 +98,14 @@ class Augmenter:
         for number, example in enumerate(texts):
             for copy in range(self._count):
                 rng = generator(seed, "augmentation", number, copy)
-                first, second = (
-                    _changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1)
-                )
+                first, second = (_changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1))
                 if (first, second) != (example.first, example.second or ""):
                     changed = second if example.second is not None else None
                     name = f"{example.id}, copy {copy + 1}"
                     copies.append(
-                        dataclasses.replace(example, id=name, first=first, second=changed, label=None, place=example.place)
+                        dataclasses.replace(
+                            example, id=name, first=first, second=changed, label=None, place=example.place
+                        )
                     )
         return copies
 
@@ -134,7 +134,9 @@ class Augmenter:
                     several += 1
                     found[number].append((place, self._nearest(place.word)))
         if several and self._vectors is None:
-            tell(f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too")
+            tell(
+                f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too"
+            )
         return found
 
     def _nearest(self, word: str) -> tuple[str, ...]:

@@ -69,7 +69,9 @@ class CorpusDistillationSettings:
         require(self.temperature > 0, expected="a temperature above 0", found=self.temperature, fix="use 2")
         weights = [getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention")]
         require(min(weights) >= 0, expected="weights of at least 0", found=min(weights), fix="raise it")
-        used = (self.soft_weight, self.cosine_weight) if self.is_distilbert else (self.state_weight, self.attention_weight)
+        used = (
+            (self.soft_weight, self.cosine_weight) if self.is_distilbert else (self.state_weight, self.attention_weight)
+        )
         require(
             max(used) > 0,
             expected="a loss against the teacher with a weight above 0",
@@ -202,6 +204,4 @@ class CorpusTeaching(Teaching):
             return {}
         if sums.get("soft_count"):
             found["soft_loss"] = sums["soft"] / sums["soft_count"]
-        return found | {
-            f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums
-        }
+        return found | {f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums}

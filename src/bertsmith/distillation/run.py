@@ -240,7 +240,8 @@ def _job(
     if chosen.reads == PROBE:
         reads = reads_of_run(out) if resume else None
         if settings.has_states or settings.first_stage:  # the rows of student and teacher are then compared
-            reads = reads or ("mean" if spec.reads in OF_TWO_TEXTS else spec.reads)
+            has_no_pooler = spec.reads == "pooler" and "pooler" not in student.folder.parts
+            reads = reads or ("mean" if has_no_pooler or spec.reads in OF_TWO_TEXTS else spec.reads)
         chosen = dataclasses.replace(chosen, reads=reads or PROBE)
     job = FinetuningJob.prepare(student.folder, spec, data, chosen, rates)
     return job, {"recipe_name": recipe, "source_name": student.about}
@@ -319,6 +320,4 @@ def _trained(
     job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
 ) -> FinetuningResult:
     begun = resume and (out / SETTINGS_FILE).is_file()
-    return finetune(
-        job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names
-    )
+    return finetune(job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names)

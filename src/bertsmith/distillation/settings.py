@@ -37,7 +37,9 @@ class DistillationSettings:
         0.0, "epochs of a first stage with the errors of states and attention alone, as TinyBERT has it", most=10_000
     )
     augment: int = help_field(
-        0, "that many changed copies of each text: words replaced by fillings of a masked LM or by near words", most=1000
+        0,
+        "that many changed copies of each text: words replaced by fillings of a masked LM or by near words",
+        most=1000,
     )
     fill_with: str | None = help_field(
         None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]"
