@@ -172,7 +172,8 @@ def test_the_table_has_costs_scores_and_the_student_without_its_teacher(teacher:
     assert rows["student"]["cost"]["milliseconds"]["fp32"].keys() == {"one", "batch"}
     assert rows["student"]["seeds"] == 2
     assert read_json(tmp_path / "run/distillation.json")["rows"][0]["score"] == rows["teacher"]["score"]
-    starts = [read_json(tmp_path / "run" / name)["digests"]["base"] for name in ("settings.json", "without-teacher/settings.json")]  # fmt: skip
+    places = ("settings.json", "without-teacher/settings.json")
+    starts = [read_json(tmp_path / "run" / place)["digests"]["base"] for place in places]
     assert starts[0] == starts[1]
     header, cells = report.table()
     assert len(cells) == 3

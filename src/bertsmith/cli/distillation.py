@@ -35,7 +35,7 @@ def distill(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="examples that the teacher answers: a file of the task, whose labels are ignored, or a .txt with lines "
+            help="examples that the teacher answers: a file of the task, whose labels are ignored, or .txt with lines "
             "as `predict` reads them",
         ),
     ] = None,
@@ -115,15 +115,13 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: Annotated[
-        Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus --model DIR` wrote")
-    ],
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
     teacher: TeacherOption,
     out: OutOption,
     resume: ResumeOption = False,
     **values: Any,
 ) -> None:
-    """Teach a student on plain text, before any task, as DistilBERT and TinyBERT do; give --steps, --tokens or --minutes.
+    """Teach a student on plain text, as DistilBERT and TinyBERT do; give one of --steps, --tokens and --minutes.
 
     The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. Fine-tune it, or
     name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues

@@ -34,11 +34,11 @@ AROUND = 40  # words on each side of a gap
 _BLOCK = 512  # gaps that are filled together
 _WORD = re.compile(r"\w+")
 STOP_WORDS = frozenset(
-    "a about after again all also am an and any are as at be because been before being both but by can could did do does "
-    "doing down each for from had has have having he her here hers him his how i if in into is it its just me more most "
-    "my no nor not of off on once only or other our out over own same she should so some such than that the their them "
-    "then there these they this those through to too under until up very was we were what when where which while who "
-    "whom why will with would you your".split()
+    "a about after again all also am an and any are as at be because been before being both but by can could did do "
+    "does doing down each for from had has have having he her here hers him his how i if in into is it its just me "
+    "more most my no nor not of off on once only or other our out over own same she should so some such than that "
+    "the their them then there these they this those through to too under until up very was we were what when where "
+    "which while who whom why will with would you your".split()
 )
 
 

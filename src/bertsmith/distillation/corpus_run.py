@@ -31,7 +31,7 @@ from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import SETTINGS_FILE, START
 
-# What differs from continued pre-training: the optimizer of the README of DistilBERT's code, dynamic masks, one segment.
+# What differs from continued pre-training: the optimizer in the README of DistilBERT's code, and one segment.
 RECIPE: Mapping[str, Any] = {
     "objective": "mlm",
     "dynamic": True,

@@ -1,8 +1,8 @@
 """Learning from a pre-trained teacher on plain text, before any task: the losses of DistilBERT and of TinyBERT.
 
-DistilBERT: 5 T^2 KL of the pieces at masked positions, 2 masked LM, 1 cosine of the last hidden states, T = 2. TinyBERT:
-squared errors of embeddings, hidden states and attention scores, with no prediction at all. Losses of states are means
-over the tokens of a row, then over the rows of a step.
+DistilBERT: 5 T^2 KL of the pieces at masked positions, 2 masked LM, 1 cosine of the last hidden states, T = 2.
+TinyBERT: squared errors of embeddings, hidden states and attention scores, with no prediction at all. Losses of states
+are means over the tokens of a row, then over the rows of a step.
 
 Source: Sanh et al. (2019), "DistilBERT, a distilled version of BERT", section 2, and the command line in the README of
 the released code; Jiao et al. (2020), "TinyBERT", sections 3.1 and 3.2.

@@ -74,7 +74,8 @@ class DistillationReport:
             noise = max(mine["deviation"] or 0.0, alone["deviation"] or 0.0)
             how = "more than" if abs(gain) > noise else "within"
             lines.append(
-                f"against the same student without the teacher: {gain:+.4f}, {how} the spread over the seeds ({noise:.4f})"
+                f"against the same student without the teacher: {gain:+.4f}, {how} the spread over the seeds "
+                f"({noise:.4f})"
             )
         return lines
 

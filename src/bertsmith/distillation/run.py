@@ -2,7 +2,7 @@
 
 ::
 
-    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/ (see finetuning.run)
+    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/
     RUN/teacher/            the logits of the teacher, see `logits`
     RUN/first-stage/        on request, the run in which states and attention alone were learned
     RUN/without-teacher/    on request, the run of the same student on labels alone

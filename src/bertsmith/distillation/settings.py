@@ -16,8 +16,8 @@ class DistillationSettings:
 
     student: str = help_field(
         "layers",
-        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH such as "
-        "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
+        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH, as "
+        "4x312), bilstm, or a model folder or hub id with the teacher's vocabulary",
     )
     layers: str | None = help_field(
         None, "how many layers of the teacher, from the lowest, or which, such as 1,3,6 [the lower half]"
@@ -38,7 +38,7 @@ class DistillationSettings:
     )
     augment: int = help_field(
         0,
-        "that many changed copies of each text: words replaced by fillings of a masked LM or by near words",
+        "that many changed copies of each text: words replaced by fillings of a masked LM or by near ones",
         most=1000,
     )
     fill_with: str | None = help_field(
