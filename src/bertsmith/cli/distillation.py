@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, MapOption, given, label_map, note, print_json, print_table, say
+from bertsmith.cli.options import JsonOption, MapOption, given, label_map, print_json, print_table, say
 
 TeacherOption = Annotated[
     str, typer.Option("--teacher", metavar="DIR", help="the model to learn from: folder, checkpoint or hub id")
@@ -96,13 +96,13 @@ def distill(
     )
     if json:
         print_json(report.to_dict())
-        note(f"model: {out / 'model'}")
         return
     print_table(*report.table())
     for line in report.lines():
         say(line)
-    say(f"model: {out / 'model'}")
-    say(f"report: {out / 'report.html'}")
+    if (out / "model").is_dir():  # a bag of n-grams is no model folder
+        say(f"model: {out / 'model'}")
+        say(f"report: {out / 'report.html'}")
 
 
 def corpus_settings() -> Sequence[type]:

@@ -111,16 +111,16 @@ class Lesson:
         place = self.place / name
         return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
 
-    def logits_of(self, job: FinetuningJob) -> Logits:
-        """The teacher's logits on the training rows of a job, of which the last ones may have been computed before."""
-        rows, before = len(job.train.rows), self.answered_rows
+    def logits_of(self, features: EncodedExamples) -> Logits:
+        """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
+        rows, before = len(features.rows), self.answered_rows
         if before is None:
-            return self.logits(job.train, "labelled")
+            return self.logits(features, "labelled")
         border = rows - len(before.rows)
-        others = rows_of(job.train, border, rows) if border >= 0 else None
+        others = rows_of(features, border, rows) if border >= 0 else None
         if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
-            return self.logits(job.train, "all")
-        labelled = [self.logits(rows_of(job.train, 0, border), "labelled")] if border else []
+            return self.logits(features, "all")
+        labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
         return np.concatenate([*labelled, self.logits(others, "unlabelled")])
 
 
@@ -164,11 +164,11 @@ def distill_task(
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
     tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     with locked_folder(out, create=not resume):
-        lesson = _lesson(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
+        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
     job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
     if settings.has_states or settings.first_stage:
         state_pairs(job, lesson.model.encoder, settings.of_first_stage() if settings.first_stage else settings)
-    taught = lesson.logits_of(job)
+    taught = lesson.logits_of(job.train)
     if settings.first_stage:
         job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
     teaching = _teaching(job, lesson, student, taught, settings)
@@ -180,7 +180,7 @@ def distill_task(
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
 
-def _lesson(
+def lesson_of(
     folder: ModelFolder,
     spec: TaskSpec,
     labelled: TaskData,

@@ -17,7 +17,7 @@ class DistillationSettings:
     student: str = help_field(
         "layers",
         "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH, as "
-        "4x312), bilstm, or a model folder or hub id with the teacher's vocabulary",
+        "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
     )
     layers: str | None = help_field(
         None, "how many layers of the teacher, from the lowest, or which, such as 1,3,6 [the lower half]"

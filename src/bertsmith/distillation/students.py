@@ -25,7 +25,7 @@ from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import part_of
 from bertsmith.settings import require
 
-LAYERS, BILSTM = "layers", "bilstm"
+LAYERS, BILSTM, N_GRAMS = "layers", "bilstm", "n-grams"
 # Layers, width, heads and feed-forward width of a new student besides the named sizes.
 SIZES: Mapping[str, tuple[int, int, int, int]] = {"tinybert": (4, 312, 12, 1200), "tinybert6": (6, 768, 12, 3072)}
 _SHAPE = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,4})")
