@@ -14,7 +14,8 @@ from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
-from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings, CorpusTeaching
+from bertsmith.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import as_distilbert, student_of
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError
 from bertsmith.files import read_json

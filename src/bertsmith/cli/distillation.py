@@ -107,7 +107,7 @@ def distill(
 
 def corpus_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `distill corpus`."""
-    from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
+    from bertsmith.distillation.settings import CorpusDistillationSettings
     from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
     from bertsmith.training.settings import TrainSettings
 

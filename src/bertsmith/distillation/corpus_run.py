@@ -18,7 +18,8 @@ from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings, CorpusTeaching
+from bertsmith.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.errors import CheckpointError, RunError

@@ -5,11 +5,10 @@ from typing import Any
 
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.distillation.corpus_run import distill_corpus as run_on_corpus
-from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
-from bertsmith.distillation.n_gram_run import distill_n_grams
+from bertsmith.distillation.n_grams import distill_n_grams
 from bertsmith.distillation.report import DistillationReport, report_of
 from bertsmith.distillation.run import distill_task
-from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.distillation.settings import CorpusDistillationSettings, DistillationSettings
 from bertsmith.distillation.students import N_GRAMS
 from bertsmith.distillation.transfer_set import Sources
 from bertsmith.finetuning.recipes import FINETUNING_RECIPES, recipe_of_run
