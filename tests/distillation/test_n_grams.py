@@ -17,14 +17,13 @@ from tasks.task_samples import examples_of
 def test_a_linear_model_fits_distributions() -> None:
     draw = np.random.default_rng(0)
     vectors = draw.standard_normal((400, 4)).astype(np.float32)
-    logits = vectors @ draw.standard_normal((4, 3))
-    wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    for labels in (wanted, np.stack([wanted[:, 0], 1 - wanted[:, 0]], axis=1)):
-        model = fit_linear(vectors, labels, num_outputs=labels.shape[1], penalties=(1e-3,), exclusive=True)
-        outputs = model.outputs(vectors)
-        chances = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
-        assert np.abs(chances - labels).max() < (0.02 if labels.shape[1] == 3 else 0.3)
-        assert np.corrcoef(chances[:, 0], labels[:, 0])[0, 1] > 0.98
+    for outputs in (2, 3):
+        logits = vectors @ draw.standard_normal((4, outputs))
+        wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        model = fit_linear(vectors, wanted, num_outputs=outputs, penalties=(1e-3,), exclusive=True)
+        found = model.outputs(vectors)
+        chances = np.exp(found) / np.exp(found).sum(axis=1, keepdims=True)
+        assert np.abs(chances - wanted).max() < 0.02
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number"])

@@ -190,6 +190,8 @@ def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_
     text.write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
     distill(teacher, tmp_path / "run", dev=dev, unlabelled=text, layers="1", **FAST)
     assert read_json(tmp_path / "run/report.json")["train_examples"] == 12
+    with pytest.raises(ConfigError, match="labelled examples for the student without"):
+        distill(teacher, tmp_path / "other", dev=dev, unlabelled=text, **{**FAST, "without_teacher": True})
     with pytest.raises(ConfigError, match="examples to learn from"):
         distill(teacher, tmp_path / "other", dev=dev, **FAST)
 

@@ -42,7 +42,7 @@ from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import counted, said_once, tell
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import AUTO, split_settings
+from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -161,6 +161,12 @@ def distill_task(
         raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
+    require(
+        bool(labelled.train) or not without_teacher,
+        expected="labelled examples for the student without the teacher",
+        found="none",
+        fix="name them with --train, or leave --without-teacher out",
+    )
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
     tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     with locked_folder(out, create=not resume):
@@ -214,7 +220,7 @@ def lesson_of(
     if not others:
         return lesson
     task.check(others, gold=False)
-    features = task.encode(others, loaded.tokenizer, training=True)
+    features = task.encode(others, loaded.tokenizer)
     rows = rows_of(features, 0, len(features.rows))
     predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
     return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
