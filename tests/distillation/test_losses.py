@@ -1,5 +1,7 @@
 """The losses against a teacher: equal to the slow version, zero where student and teacher agree."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -54,8 +56,10 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
         wanted = sum(soft_targets(a, b, temperature) for a, b in zip(mine, theirs, strict=True))
     else:
         borders = np.cumsum((0, *batch.batch.lengths))
-        rows = [slice(begin, end) for begin, end in zip(borders[:-1], borders[1:], strict=True)]
-        wanted = sum(soft_targets(mine[row, side], theirs[row, side], temperature) for row in rows for side in (0, 1)) / 2
+        rows = [slice(begin, end) for begin, end in itertools.pairwise(borders)]
+        wanted = (
+            sum(soft_targets(mine[row, side], theirs[row, side], temperature) for row in rows for side in (0, 1)) / 2
+        )
     assert found == pytest.approx(wanted, rel=1e-9)
     assert task.soft_loss(teacher, teacher, batch, temperature).item() == pytest.approx(0, abs=1e-12)
 
@@ -70,7 +74,8 @@ def test_endings_that_an_example_lacks_have_no_part_in_its_loss() -> None:
     loss.backward()
     units = batch.unit_of_row.numpy()
     wanted = sum(
-        soft_targets(student.detach().numpy()[units == one, 0], teacher.numpy()[units == one, 0], 2.0) for one in range(4)
+        soft_targets(student.detach().numpy()[units == one, 0], teacher.numpy()[units == one, 0], 2.0)
+        for one in range(4)
     )
     assert loss.item() == pytest.approx(wanted)
     assert torch.isfinite(student.grad).all()
@@ -84,7 +89,7 @@ def test_states_and_attention_equal_the_slow_version() -> None:
         [one.float() for one in student], [one.float() for one in teacher], pairs, LENGTHS, projection.float()
     )
     weight, bias = (one.detach().double().numpy() for one in (projection.weight, projection.bias))
-    rows = [slice(begin, end) for begin, end in zip(EDGES[:-1], EDGES[1:], strict=True)]
+    rows = [slice(begin, end) for begin, end in itertools.pairwise(EDGES)]
     for row, value in zip(rows, found.tolist(), strict=True):
         parts = ([one[row].numpy() for one in side] for side in (student, teacher))
         assert value == pytest.approx(states_of_row(*parts, pairs, weight, bias), rel=1e-5)
@@ -114,7 +119,7 @@ def test_the_layers_of_distilbert_and_tinybert_are_those_of_the_papers() -> None
 @pytest.mark.parametrize("text", ["0", "7", "3,1", "1,1", "1,7", "one", "", "1,,2", "-1"])
 def test_layers_that_a_teacher_lacks_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="1 to 6"):
-        chosen_layers(text, 6)
+        chosen_layers(text, 6, spread=True)
 
 
 @pytest.mark.parametrize(("student", "teacher"), [(4, 6), (6, 4)])

@@ -10,10 +10,11 @@ with `sublinear_tf=True`.
 Source: Manning, Raghavan and Schütze, "Introduction to Information Retrieval" (2008), section 6.4.
 """
 
+import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,23 @@ class BagOfWords:
         kinds = [_single_words] if one_hot else kinds
         self._spaces = [_Space(terms, texts, most, one_hot=one_hot) for terms in kinds]
 
+    def state(self) -> dict[str, Any]:
+        """What `restored` needs, plain values for JSON: the terms of each kind with their inverse frequencies."""
+        spaces = [{"terms": list(space.numbers), "rarity": space.rarity.tolist()} for space in self._spaces]
+        return {"pair": self._pair, "spaces": spaces, "settings": dataclasses.asdict(self._settings)}
+
+    @staticmethod
+    def restored(state: Mapping[str, Any]) -> "BagOfWords":
+        """The columns whose `state` this is."""
+        empty = TextExample(id="", first="", second="" if state["pair"] else None)
+        bag = BagOfWords(
+            [empty], TaskSettings(**state["settings"]), 1 if len(state["spaces"]) > 1 else MANY_OUTPUTS + 1
+        )
+        for space, kept in zip(bag._spaces, state["spaces"], strict=True):
+            space.numbers = {term: number for number, term in enumerate(kept["terms"])}
+            space.rarity = np.array(kept["rarity"], dtype=np.float64)
+        return bag
+
     def columns(self, examples: Sequence[TextExample]) -> sp.csr_array:
         """The columns of examples, float32 [E, D]."""
         first = [space.weights(self._texts(examples, 0)) for space in self._spaces]
@@ -88,21 +106,21 @@ class _Space:
             )  # in the order of the text, so that ties are in a fixed order
         kept = counts.most_common(most)
         self._terms, self._one_hot = terms, one_hot
-        self._numbers = {term: number for number, (term, _) in enumerate(kept)}
+        self.numbers = {term: number for number, (term, _) in enumerate(kept)}
         frequencies = np.array([count for _, count in kept], dtype=np.float64)
-        self._rarity = np.log((1 + len(texts)) / (1 + frequencies)) + 1
+        self.rarity = np.log((1 + len(texts)) / (1 + frequencies)) + 1
 
     def weights(self, texts: Sequence[str]) -> Any:
         """Sparse float64 [E, V], rows of length 1 or 0; one-hot, of zeros and ones."""
         data, columns, borders = [], [], [0]
         for text in texts:
-            found = Counter(number for term in self._terms(text) if (number := self._numbers.get(term)) is not None)
+            found = Counter(number for term in self._terms(text) if (number := self.numbers.get(term)) is not None)
             numbers = np.fromiter(found, dtype=np.int64, count=len(found))
-            row = (1 + np.log(np.fromiter(found.values(), np.float64, len(found)))) * self._rarity[numbers]
+            row = (1 + np.log(np.fromiter(found.values(), np.float64, len(found)))) * self.rarity[numbers]
             data.append(np.ones(len(row)) if self._one_hot else row / max(float(np.sqrt((row**2).sum())), 1e-12))
             columns.append(numbers)
             borders.append(borders[-1] + len(numbers))
-        shape = (len(texts), len(self._numbers))
+        shape = (len(texts), len(self.numbers))
         rows = sp.csr_array((np.concatenate([np.zeros(0), *data]), _joined(columns), np.array(borders)), shape=shape)
         rows.sort_indices()
         return rows

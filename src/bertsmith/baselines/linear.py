@@ -82,6 +82,7 @@ def fit_linear(
     penalties: Sequence[float] = PENALTIES,
     score: Score | None = None,
     least_spread: float = 0.0,
+    exclusive: bool = False,
 ) -> LinearModel:
     """The linear model that predicts the targets of tasks from vectors.
 
@@ -100,13 +101,15 @@ def fit_linear(
             the strict penalties that the loss prefers when one label is rare.
         least_spread: what a column is divided by is at least this fraction of the root mean square of all entries, so
             that weights stay bounded although a column is nearly constant.
+        exclusive: targets [E, K] are distributions over labels of which one is right, such as those of a teacher.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
     mean, scale = _moments(vectors, least_spread)
     inputs = vectors if isinstance(vectors, sp.csr_array) else ((vectors - mean) / scale).astype(np.float32)
-    used, golds, loss = _golds(targets, num_outputs)
-    single = targets.ndim == 1 and loss is not _squares
-    classes = np.asarray(targets if single else np.zeros(len(targets)), dtype=np.int64)
+    used, golds, loss = _golds(targets, num_outputs, exclusive)
+    single = (targets.ndim == 1 and loss is not _squares) or exclusive
+    answers = targets.argmax(axis=1) if exclusive else targets
+    classes = np.asarray(answers if single else np.zeros(len(targets)), dtype=np.int64)
     if golds.shape[1]:
         on_fitted = None if score is None else functools.partial(_of_all, score, used, num_outputs)
         penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
@@ -152,7 +155,7 @@ def _moments(vectors: Inputs, least_spread: float) -> tuple[Floats, Floats]:
     return mean, scale
 
 
-def _golds(targets: npt.NDArray[np.generic], num_outputs: int) -> tuple[Ints, Floats, "_Loss"]:
+def _golds(targets: npt.NDArray[np.generic], num_outputs: int, exclusive: bool = False) -> tuple[Ints, Floats, "_Loss"]:
     """The outputs that are fitted, what they should predict, float32 [E, fitted], and the loss.
 
     Two labels are one fitted column; a label that all examples have, or none, is not fitted.
@@ -160,6 +163,9 @@ def _golds(targets: npt.NDArray[np.generic], num_outputs: int) -> tuple[Ints, Fl
     if targets.ndim == 2:
         share = np.asarray(targets, dtype=np.float64).mean(axis=0)
         used = np.flatnonzero((share > 0) & (share < 1))
+        if exclusive:
+            golds = np.asarray(targets[:, used], dtype=np.float32)
+            return (used, golds, _softmax) if len(used) > 2 else (used, golds[:, 1:], _sigmoids)
         return used, np.asarray(targets[:, used], dtype=np.float32), _sigmoids
     if not np.issubdtype(targets.dtype, np.integer):
         return np.arange(1), np.asarray(targets, dtype=np.float64)[:, None], _squares

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, MapOption, given, label_map, note, print_json, print_table, say
+from bertsmith.cli.options import JsonOption, MapOption, given, label_map, print_json, print_table, say
 
 TeacherOption = Annotated[
     str, typer.Option("--teacher", metavar="DIR", help="the model to learn from: folder, checkpoint or hub id")
@@ -35,7 +35,7 @@ def distill(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="examples that the teacher answers: a file of the task, whose labels are ignored, or a .txt with lines "
+            help="examples that the teacher answers: a file of the task, whose labels are ignored, or .txt with lines "
             "as `predict` reads them",
         ),
     ] = None,
@@ -96,18 +96,18 @@ def distill(
     )
     if json:
         print_json(report.to_dict())
-        note(f"model: {out / 'model'}")
         return
     print_table(*report.table())
     for line in report.lines():
         say(line)
-    say(f"model: {out / 'model'}")
-    say(f"report: {out / 'report.html'}")
+    if (out / "model").is_dir():  # a bag of n-grams is no model folder
+        say(f"model: {out / 'model'}")
+        say(f"report: {out / 'report.html'}")
 
 
 def corpus_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `distill corpus`."""
-    from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
+    from bertsmith.distillation.settings import CorpusDistillationSettings
     from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
     from bertsmith.training.settings import TrainSettings
 
@@ -115,13 +115,13 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus --model DIR` wrote")],
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
     teacher: TeacherOption,
     out: OutOption,
     resume: ResumeOption = False,
     **values: Any,
 ) -> None:
-    """Teach a student on plain text, before any task, as DistilBERT and TinyBERT do; give --steps, --tokens or --minutes.
+    """Teach a student on plain text, as DistilBERT and TinyBERT do; give one of --steps, --tokens and --minutes.
 
     The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. Fine-tune it, or
     name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues

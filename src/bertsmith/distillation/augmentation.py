@@ -34,11 +34,11 @@ AROUND = 40  # words on each side of a gap
 _BLOCK = 512  # gaps that are filled together
 _WORD = re.compile(r"\w+")
 STOP_WORDS = frozenset(
-    "a about after again all also am an and any are as at be because been before being both but by can could did do does "
-    "doing down each for from had has have having he her here hers him his how i if in into is it its just me more most "
-    "my no nor not of off on once only or other our out over own same she should so some such than that the their them "
-    "then there these they this those through to too under until up very was we were what when where which while who "
-    "whom why will with would you your".split()
+    "a about after again all also am an and any are as at be because been before being both but by can could did do "
+    "does doing down each for from had has have having he her here hers him his how i if in into is it its just me "
+    "more most my no nor not of off on once only or other our out over own same she should so some such than that "
+    "the their them then there these they this those through to too under until up very was we were what when where "
+    "which while who whom why will with would you your".split()
 )
 
 
@@ -98,14 +98,14 @@ class Augmenter:
         for number, example in enumerate(texts):
             for copy in range(self._count):
                 rng = generator(seed, "augmentation", number, copy)
-                first, second = (
-                    _changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1)
-                )
+                first, second = (_changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1))
                 if (first, second) != (example.first, example.second or ""):
                     changed = second if example.second is not None else None
                     name = f"{example.id}, copy {copy + 1}"
                     copies.append(
-                        dataclasses.replace(example, id=name, first=first, second=changed, label=None, place=example.place)
+                        dataclasses.replace(
+                            example, id=name, first=first, second=changed, label=None, place=example.place
+                        )
                     )
         return copies
 
@@ -134,7 +134,9 @@ class Augmenter:
                     several += 1
                     found[number].append((place, self._nearest(place.word)))
         if several and self._vectors is None:
-            tell(f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too")
+            tell(
+                f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too"
+            )
         return found
 
     def _nearest(self, word: str) -> tuple[str, ...]:

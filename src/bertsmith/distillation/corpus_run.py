@@ -18,7 +18,8 @@ from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings, CorpusTeaching
+from bertsmith.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.errors import CheckpointError, RunError
@@ -31,7 +32,7 @@ from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import SETTINGS_FILE, START
 
-# What differs from continued pre-training: the optimizer of the README of DistilBERT's code, dynamic masks, one segment.
+# What differs from continued pre-training: the optimizer in the README of DistilBERT's code, and one segment.
 RECIPE: Mapping[str, Any] = {
     "objective": "mlm",
     "dynamic": True,
@@ -114,7 +115,7 @@ def distill_corpus(
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
     """The student, for DistilBERT in its architecture."""
-    student = student_of(teacher, settings.student, settings.layers, seed=seed)
+    student = student_of(teacher, settings.student, settings.layers, seed=seed, spread=True)
     if not settings.is_distilbert:
         return student
     return dataclasses.replace(student, folder=as_distilbert(student.folder))

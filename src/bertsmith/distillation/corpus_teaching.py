@@ -1,14 +1,13 @@
 """Learning from a pre-trained teacher on plain text, before any task: the losses of DistilBERT and of TinyBERT.
 
-DistilBERT: 5 T^2 KL of the pieces at masked positions, 2 masked LM, 1 cosine of the last hidden states, T = 2. TinyBERT:
-squared errors of embeddings, hidden states and attention scores, with no prediction at all. Losses of states are means
-over the tokens of a row, then over the rows of a step.
+DistilBERT: 5 T^2 KL of the pieces at masked positions, 2 masked LM, 1 cosine of the last hidden states, T = 2.
+TinyBERT: squared errors of embeddings, hidden states and attention scores, with no prediction at all. Losses of states
+are means over the tokens of a row, then over the rows of a step.
 
 Source: Sanh et al. (2019), "DistilBERT, a distilled version of BERT", section 2, and the command line in the README of
 the released code; Jiao et al. (2020), "TinyBERT", sections 3.1 and 3.2.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,71 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.distillation.losses import attention_loss, cosine_loss, state_loss
+from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.task_teaching import add_projection, comparable
-from bertsmith.errors import nearest
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Trace
 from bertsmith.model.our_names import PROJECTION
 from bertsmith.pretraining.workload import PretrainingBatch
-from bertsmith.settings import help_field, require, require_limits, to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.tasks.soft_targets import divergence
 from bertsmith.training.teaching import Teaching
-
-DISTILBERT, TINYBERT = "distilbert", "tinybert"
-METHODS = (DISTILBERT, TINYBERT)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusDistillationSettings:
-    """The settings of a distillation on plain text, apart from those of pre-training.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
-
-    method: str = help_field(
-        DISTILBERT,
-        "distilbert: soft targets, masked LM and cosine of hidden states, a student without segments and pooler; "
-        "tinybert: embeddings, hidden states and attention scores",
-    )
-    student: str = help_field(
-        "layers",
-        "what learns: layers (of the teacher), or with tinybert also a size (tinybert, tiny ... large, LAYERSxWIDTH)",
-    )
-    layers: str | None = help_field(
-        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
-    )
-    temperature: float = help_field(2.0, "of the soft targets of distilbert", most=1000)
-    soft_weight: float = help_field(5.0, "distilbert: weight of the soft targets at masked positions")
-    mlm_weight: float = help_field(2.0, "distilbert: weight of the masked-LM loss")
-    cosine_weight: float = help_field(1.0, "distilbert: weight of the cosine loss")
-    state_weight: float = help_field(1.0, "tinybert: weight of the error of embeddings and hidden states")
-    attention_weight: float = help_field(1.0, "tinybert: weight of the error of attention scores")
-
-    def __post_init__(self) -> None:
-        require_limits(self)
-        require(
-            self.method in METHODS,
-            expected="a method: distilbert or tinybert",
-            found=repr(self.method),
-            fix=nearest(self.method, METHODS),
-        )
-        require(self.temperature > 0, expected="a temperature above 0", found=self.temperature, fix="use 2")
-        weights = [getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention")]
-        require(min(weights) >= 0, expected="weights of at least 0", found=min(weights), fix="raise it")
-        used = (self.soft_weight, self.cosine_weight) if self.is_distilbert else (self.state_weight, self.attention_weight)
-        require(
-            max(used) > 0,
-            expected="a loss against the teacher with a weight above 0",
-            found=f"none for {self.method}",
-            fix="raise one, or use `bertsmith pretrain`, which has no teacher",
-        )
-
-    @property
-    def is_distilbert(self) -> bool:
-        """Whether the losses are those of DistilBERT."""
-        return self.method == DISTILBERT
 
 
 class CorpusTeaching(Teaching):
@@ -202,6 +146,4 @@ class CorpusTeaching(Teaching):
             return {}
         if sums.get("soft_count"):
             found["soft_loss"] = sums["soft"] / sums["soft_count"]
-        return found | {
-            f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums
-        }
+        return found | {f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums}

@@ -21,21 +21,23 @@ def spread_layers(count: int, of: int) -> tuple[int, ...]:
     return tuple((np.rint(np.linspace(0, of - 1, count)).astype(int) + 1).tolist())
 
 
-def chosen_layers(text: str | None, of: int) -> tuple[int, ...]:
-    """The layers that an option names: a number of layers, evenly spread, or layers of the teacher with commas.
+def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]:
+    """The layers that an option names: a number of layers, or layers of the teacher with commas.
 
     Args:
-        text: None for every second layer.
+        text: None for half of them.
         of: the layers of the teacher.
+        spread: a number of layers are evenly spread, as in DistilBERT; otherwise the lowest ones, whose states are
+            those of the teacher, so that a short training has less to repair.
 
-    >>> chosen_layers(None, 12), chosen_layers("4", 12), chosen_layers("1,2,12", 12)
-    ((1, 3, 5, 8, 10, 12), (1, 5, 8, 12), (1, 2, 12))
+    >>> chosen_layers(None, 12, spread=True), chosen_layers("4", 12, spread=False)
+    ((1, 3, 5, 8, 10, 12), (1, 2, 3, 4))
 
     Raises:
         ConfigError: the teacher has no such layers, or they do not ascend.
     """
     if text is None:
-        return spread_layers(max(1, of // 2), of)
+        text = str(max(1, of // 2))
     parts = [part.strip() for part in str(text).split(",")]
     listed = [int(part) for part in parts if part.isascii() and part.isdigit()]
     is_list = len(listed) == len(parts)
@@ -46,7 +48,7 @@ def chosen_layers(text: str | None, of: int) -> tuple[int, ...]:
             found=f"{listed[0]} layers",
             fix="name another number with --layers",
         )
-        return spread_layers(listed[0], of)
+        return spread_layers(listed[0], of) if spread else tuple(range(1, listed[0] + 1))
     require(
         is_list and all(1 <= one <= of for one in listed) and listed == sorted(set(listed)),
         expected=f"layers of the teacher in ascending order, from 1 to {of}, with commas",

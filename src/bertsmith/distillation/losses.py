@@ -9,6 +9,7 @@ Source: Jiao et al. (2020), "TinyBERT: Distilling BERT for Natural Language Unde
 (2019), "DistilBERT, a distilled version of BERT", section 2.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -91,4 +92,4 @@ def _scores(query: Tensor, key: Tensor, run: Run, heads: int) -> Tensor:
     q, k = (
         part[begin:end].float().view(run.rows, run.length, heads, -1).transpose(1, 2) for part in (query, key)
     )  # [n, A, s, d]
-    return (q @ k.transpose(-1, -2)) / q.shape[-1] ** 0.5
+    return torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])

@@ -25,7 +25,7 @@ from bertsmith.inference.predictor import Predictor
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.task import Prediction, TaskSpec
 
 RESULT_FILE = "distillation.json"
 TEACHER, STUDENT, WITHOUT_TEACHER = "teacher", "student", "student without teacher"
@@ -74,7 +74,8 @@ class DistillationReport:
             noise = max(mine["deviation"] or 0.0, alone["deviation"] or 0.0)
             how = "more than" if abs(gain) > noise else "within"
             lines.append(
-                f"against the same student without the teacher: {gain:+.4f}, {how} the spread over the seeds ({noise:.4f})"
+                f"against the same student without the teacher: {gain:+.4f}, {how} the spread over the seeds "
+                f"({noise:.4f})"
             )
         return lines
 
@@ -134,10 +135,14 @@ def _of_teacher(taught: Taught) -> dict[str, Any]:
 
 def scored(predictor: Predictor, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
     """The score of a model on labelled examples, with its interval, as a row of the table has it."""
-    task, dev = task_for(spec), examples
-    predictions = predictor.predict(dev)
-    scores = {name: float(value) for name, value in task.score(dev, predictions).items()}
-    low, high = intervals(spec.kind, scores, list(example_lines(task, dev, predictions)), spec.scheme).get(
+    return scores_of(predictor.predict(examples), spec, examples)
+
+
+def scores_of(predictions: Sequence[Prediction], spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
+    """The score of predictions for labelled examples, as a row of the table has it."""
+    task = task_for(spec)
+    scores = {name: float(value) for name, value in task.score(examples, predictions).items()}
+    low, high = intervals(spec.kind, scores, list(example_lines(task, examples, predictions)), spec.scheme).get(
         spec.metric, (None, None)
     )
     return {"score": scores[spec.metric], "low": low, "high": high, "deviation": None, "seeds": 1}

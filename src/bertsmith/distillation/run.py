@@ -2,7 +2,7 @@
 
 ::
 
-    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/ (see finetuning.run)
+    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/
     RUN/teacher/            the logits of the teacher, see `logits`
     RUN/first-stage/        on request, the run in which states and attention alone were learned
     RUN/without-teacher/    on request, the run of the same student on labels alone
@@ -42,7 +42,7 @@ from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import counted, said_once, tell
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import AUTO, split_settings
+from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -111,16 +111,16 @@ class Lesson:
         place = self.place / name
         return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
 
-    def logits_of(self, job: FinetuningJob) -> Logits:
-        """The teacher's logits on the training rows of a job, of which the last ones may have been computed before."""
-        rows, before = len(job.train.rows), self.answered_rows
+    def logits_of(self, features: EncodedExamples) -> Logits:
+        """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
+        rows, before = len(features.rows), self.answered_rows
         if before is None:
-            return self.logits(job.train, "labelled")
+            return self.logits(features, "labelled")
         border = rows - len(before.rows)
-        others = rows_of(job.train, border, rows) if border >= 0 else None
+        others = rows_of(features, border, rows) if border >= 0 else None
         if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
-            return self.logits(job.train, "all")
-        labelled = [self.logits(rows_of(job.train, 0, border), "labelled")] if border else []
+            return self.logits(features, "all")
+        labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
         return np.concatenate([*labelled, self.logits(others, "unlabelled")])
 
 
@@ -161,26 +161,32 @@ def distill_task(
         raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
+    require(
+        bool(labelled.train) or not without_teacher,
+        expected="labelled examples for the student without the teacher",
+        found="none",
+        fix="name them with --train, or leave --without-teacher out",
+    )
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
     tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     with locked_folder(out, create=not resume):
-        lesson = _lesson(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
+        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
     job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
     if settings.has_states or settings.first_stage:
         state_pairs(job, lesson.model.encoder, settings.of_first_stage() if settings.first_stage else settings)
-    taught = lesson.logits_of(job)
+    taught = lesson.logits_of(job.train)
     if settings.first_stage:
         job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
     teaching = _teaching(job, lesson, student, taught, settings)
     result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
     without = None
     if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
-        same = {**given, **({"reads": job.settings.reads} if job.head.pooled else {})}
+        same = {**given, **_as_many_steps(job, labelled)}
         without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
 
-def _lesson(
+def lesson_of(
     folder: ModelFolder,
     spec: TaskSpec,
     labelled: TaskData,
@@ -214,7 +220,7 @@ def _lesson(
     if not others:
         return lesson
     task.check(others, gold=False)
-    features = task.encode(others, loaded.tokenizer, training=True)
+    features = task.encode(others, loaded.tokenizer)
     rows = rows_of(features, 0, len(features.rows))
     predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
     return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
@@ -240,7 +246,8 @@ def _job(
     if chosen.reads == PROBE:
         reads = reads_of_run(out) if resume else None
         if settings.has_states or settings.first_stage:  # the rows of student and teacher are then compared
-            reads = reads or ("mean" if spec.reads in OF_TWO_TEXTS else spec.reads)
+            has_no_pooler = spec.reads == "pooler" and "pooler" not in student.folder.parts
+            reads = reads or ("mean" if has_no_pooler or spec.reads in OF_TWO_TEXTS else spec.reads)
         chosen = dataclasses.replace(chosen, reads=reads or PROBE)
     job = FinetuningJob.prepare(student.folder, spec, data, chosen, rates)
     return job, {"recipe_name": recipe, "source_name": student.about}
@@ -307,10 +314,16 @@ def _without(
     return _trained(job, place, seeds, resume=resume, names=names)
 
 
+def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
+    """The settings with which labelled examples alone take as many steps as all examples do in a job."""
+    found: dict[str, Any] = {"reads": job.settings.reads} if job.head.pooled else {}
+    share = len(job.data.train) / len(labelled.train)
+    epochs = {"epochs": round(job.settings.epochs * share, 4), "batch_size": job.settings.batch_size}
+    return {**found, **epochs, "learning_rate": job.recipe.learning_rate}
+
+
 def _trained(
     job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
 ) -> FinetuningResult:
     begun = resume and (out / SETTINGS_FILE).is_file()
-    return finetune(
-        job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names
-    )
+    return finetune(job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names)

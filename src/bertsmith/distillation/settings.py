@@ -1,9 +1,13 @@
-"""The settings of task distillation: the student, the losses, and what else is trained for comparison."""
+"""The settings of distillation, on a task and on plain text: the student and the losses. No torch is loaded here."""
 
 import dataclasses
 import math
 
+from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits
+
+DISTILBERT, TINYBERT = "distilbert", "tinybert"
+METHODS = (DISTILBERT, TINYBERT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,11 +20,11 @@ class DistillationSettings:
 
     student: str = help_field(
         "layers",
-        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH such as "
+        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH, as "
         "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
     )
     layers: str | None = help_field(
-        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
+        None, "how many layers of the teacher, from the lowest, or which, such as 1,3,6 [the lower half]"
     )
     temperature: float = help_field(2.0, "of the soft targets, both of teacher and student", most=1000)
     soft_weight: float = help_field(1.0, "weight of the loss against the teacher's logits")
@@ -37,7 +41,9 @@ class DistillationSettings:
         0.0, "epochs of a first stage with the errors of states and attention alone, as TinyBERT has it", most=10_000
     )
     augment: int = help_field(
-        0, "that many changed copies of each text: words replaced by fillings of a masked LM or by near words", most=1000
+        0,
+        "that many changed copies of each text: words replaced by fillings of a masked LM or by near ones",
+        most=1000,
     )
     fill_with: str | None = help_field(
         None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]"
@@ -85,3 +91,57 @@ class DistillationSettings:
             state_weight=self.state_weight or 1.0,
             attention_weight=self.attention_weight or 1.0,
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusDistillationSettings:
+    """The settings of a distillation on plain text, apart from those of pre-training.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    method: str = help_field(
+        DISTILBERT,
+        "distilbert: soft targets, masked LM and cosine of hidden states, a student without segments and pooler; "
+        "tinybert: embeddings, hidden states and attention scores",
+    )
+    student: str = help_field(
+        "layers",
+        "what learns: layers (of the teacher), or with tinybert also a size (tinybert, tiny ... large, LAYERSxWIDTH)",
+    )
+    layers: str | None = help_field(
+        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
+    )
+    temperature: float = help_field(2.0, "of the soft targets of distilbert", most=1000)
+    soft_weight: float = help_field(5.0, "distilbert: weight of the soft targets at masked positions")
+    mlm_weight: float = help_field(2.0, "distilbert: weight of the masked-LM loss")
+    cosine_weight: float = help_field(1.0, "distilbert: weight of the cosine loss")
+    state_weight: float = help_field(1.0, "tinybert: weight of the error of embeddings and hidden states")
+    attention_weight: float = help_field(1.0, "tinybert: weight of the error of attention scores")
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require(
+            self.method in METHODS,
+            expected="a method: distilbert or tinybert",
+            found=repr(self.method),
+            fix=nearest(self.method, METHODS),
+        )
+        require(self.temperature > 0, expected="a temperature above 0", found=self.temperature, fix="use 2")
+        weights = [getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention")]
+        require(min(weights) >= 0, expected="weights of at least 0", found=min(weights), fix="raise it")
+        used = (
+            (self.soft_weight, self.cosine_weight) if self.is_distilbert else (self.state_weight, self.attention_weight)
+        )
+        require(
+            max(used) > 0,
+            expected="a loss against the teacher with a weight above 0",
+            found=f"none for {self.method}",
+            fix="raise one, or use `bertsmith pretrain`, which has no teacher",
+        )
+
+    @property
+    def is_distilbert(self) -> bool:
+        """Whether the losses are those of DistilBERT."""
+        return self.method == DISTILBERT

@@ -2,8 +2,8 @@
 
 All of them have the vocabulary of the teacher, because its logits belong to its pieces.
 
-Source: Sanh et al. (2019), "DistilBERT", section 2; Jiao et al. (2020), "TinyBERT", section 4.1; Adhikari et al. (2019),
-"DocBERT", section 3.2.
+Source: Sanh et al. (2019), "DistilBERT", section 2; Jiao et al. (2020), "TinyBERT", section 4.1; Adhikari et al.
+(2019), "DocBERT", section 3.2.
 """
 
 import dataclasses
@@ -54,13 +54,15 @@ class Student:
         return {"student": self.about, "layers": list(self.layers)}
 
 
-def student_of(teacher: ModelFolder, name: str = LAYERS, layers: str | None = None, *, seed: int = 1) -> Student:
+def student_of(
+    teacher: ModelFolder, name: str = LAYERS, layers: str | None = None, *, seed: int = 1, spread: bool = False
+) -> Student:
     """The start of a student.
 
     Args:
         teacher: the model to learn from.
         name: "layers" (of the teacher), "bilstm", a named size, LAYERSxWIDTH, or a model folder or hub id.
-        layers: with "layers": how many or which, see `chosen_layers`.
+        layers: with "layers": how many or which; with `spread` evenly spread, see `chosen_layers`.
         seed: seed for initializing a new model.
 
     Raises:
@@ -75,7 +77,7 @@ def student_of(teacher: ModelFolder, name: str = LAYERS, layers: str | None = No
         fix="leave one of the two out",
     )
     if name == LAYERS:
-        chosen = chosen_layers(layers, teacher.config.num_hidden_layers)
+        chosen = chosen_layers(layers, teacher.config.num_hidden_layers, spread=spread)
         return Student(folder=with_layers(teacher, chosen), about=_layers_in_words(chosen), layers=chosen)
     if name == BILSTM:
         return Student(folder=_bilstm(teacher, seed), about="BiLSTM with the word vectors of the teacher", is_new=True)

@@ -5,10 +5,11 @@ from typing import Any
 
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.distillation.corpus_run import distill_corpus as run_on_corpus
-from bertsmith.distillation.corpus_teaching import CorpusDistillationSettings
+from bertsmith.distillation.n_grams import distill_n_grams
 from bertsmith.distillation.report import DistillationReport, report_of
 from bertsmith.distillation.run import distill_task
-from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.distillation.settings import CorpusDistillationSettings, DistillationSettings
+from bertsmith.distillation.students import N_GRAMS
 from bertsmith.distillation.transfer_set import Sources
 from bertsmith.finetuning.recipes import FINETUNING_RECIPES, recipe_of_run
 from bertsmith.finetuning.report import write_finetuning_report
@@ -76,13 +77,17 @@ def distill(
         map_labels=map_labels,
         limit=limit,
     )
-    place = Path(out)
+    place, given = Path(out), {**parts[FinetuningSettings], **parts[RecipeSettings]}
+    if chosen.student == N_GRAMS:
+        return distill_n_grams(
+            teacher, place, sources, chosen, given=given, resume=resume, logits=_path(logits), times=times
+        )
     taught = distill_task(
         teacher,
         place,
         sources,
         chosen,
-        given={**parts[FinetuningSettings], **parts[RecipeSettings]},
+        given=given,
         seeds=seeds,
         resume=resume,
         without_teacher=without_teacher,

@@ -1,0 +1,180 @@
+"""General distillation through the loop of pre-training: losses, folders, resumed runs, bad input."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+import transformers
+
+from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.distillation.settings import CorpusDistillationSettings
+from bertsmith.distillation.students import as_distilbert, student_of
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError
+from bertsmith.files import read_json
+from bertsmith.library.distillation import distill_corpus
+from bertsmith.model.batch import Batch
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.workload import Pretraining
+from bertsmith.runtime import choose
+from bertsmith.training import loop
+from distillation.distillation_samples import write_teacher
+from oracles.distillation_oracle import cosine_of_row, soft_targets
+from tasks.task_samples import TOKENIZER, examples_of, write_base_model
+
+FAST = {"steps": 6, "max_length": 32, "rows_per_step": 8, "precision": "fp32", "log_every": 1, "evaluation_rows": 4}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("corpus")
+    texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
+    (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=CorpusSettings(held_out=0.05))
+    return place / "corpus"
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("teacher") / "model")
+
+
+def test_the_loss_of_distilbert_is_that_of_the_formulas(teacher: str, corpus: Path) -> None:
+    source, runtime = Corpus.open(corpus), choose("cpu", "fp64")
+    student = as_distilbert(student_of(load_any(teacher), layers="1", spread=True).folder)
+    mine, theirs = (load_pretrained(one).model.double().eval() for one in (student, load_any(teacher)))
+    data = PretrainingDataSettings(objective="mlm", max_length=32, dynamic=True)
+    settings = CorpusDistillationSettings(temperature=3.0)
+    teaching = CorpusTeaching(theirs, student.config, settings, "digest", {}, torch.float64)
+    pieces = source.tokenizer.vocabulary
+    work = Pretraining(mine, source, None, pieces, data, runtime, rows_per_step=6, micro_tokens=40, teaching=teaching)
+    batches = work.plan(0, 0, 1).micro_batches
+    assert len(batches) > 1
+    with torch.no_grad():
+        parts = [teaching_loss(work, batch) for batch in batches]
+    total = sum(part.item() for part, _ in parts)
+    soft, own, cosine, predictions, rows = 0.0, 0.0, 0.0, 0, 0
+    for batch in batches:
+        where = batch.predicted_positions
+        with torch.no_grad():
+            ours, wanted = (model(batch.batch, masked=where) for model in (mine, theirs))
+        for a, b, gold in zip(ours.mlm_logits.numpy(), wanted.mlm_logits.numpy(), batch.targets.tolist(), strict=True):
+            soft += soft_targets(a, b, 3.0)
+            own -= float(np.log(np.exp(a[gold] - a.max()) / np.exp(a - a.max()).sum()))
+            predictions += 1
+        borders = np.cumsum((0, *batch.batch.lengths))
+        for begin, end in itertools.pairwise(borders):
+            cosine += cosine_of_row(ours.hidden[begin:end].numpy(), wanted.hidden[begin:end].numpy())
+            rows += 1
+    wanted_total = 5 * soft / predictions + 2 * own / (predictions + 1e-5) + cosine / rows
+    assert total == pytest.approx(wanted_total, rel=1e-5)
+
+
+def teaching_loss(work: Pretraining, batch: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The loss without dropout."""
+    return work._taught(work.teaching, work.model, batch, None)
+
+
+def test_a_distilbert_is_taught_and_loads_elsewhere_with_equal_numbers(
+    teacher: str, corpus: Path, tmp_path: Path
+) -> None:
+    distill_corpus(teacher, corpus, tmp_path / "run", layers="1", **FAST)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "train"]
+    for line in steps:
+        terms = 5 * line["soft_loss"] + 2 * line["mlm_loss"] + line["cosine_loss"]
+        assert line["loss"] == pytest.approx(terms, rel=1e-3)
+    folder = load_any(tmp_path / "run/model")
+    assert folder.config.model_type == "distilbert"
+    assert folder.parts == ("mlm",)
+    assert folder.metadata.training["teacher"] == "BERT, 2 layers, width 32, 4 attention heads"
+    peer = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "run/model").eval()
+    with torch.no_grad():
+        wanted = peer(input_ids=torch.tensor([[2, 7, 8, 9, 3]])).logits[0]
+    batch = Batch.from_flat(np.array([2, 7, 8, 9, 3]), np.zeros(5, np.int64), [5])
+    found = load_pretrained(folder).model.eval()(batch, masked=torch.arange(5)).mlm_logits
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"layers": "1"}, {"method": "tinybert", "student": "1x16", "attention_weight": 0.0}]
+)
+def test_a_resumed_run_ends_with_the_same_bytes(
+    options: dict[str, object], teacher: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {**FAST, **options, "save_every": 2}
+    distill_corpus(teacher, corpus, tmp_path / "straight", **given)
+    step, count = loop._Course._step, []
+
+    def dies(self: loop._Course, *arguments: object) -> object:
+        count.append(1)
+        if len(count) == 5:
+            raise ConnectionError  # stands for a kill
+        return step(self, *arguments)
+
+    monkeypatch.setattr(loop._Course, "_step", dies)
+    with pytest.raises(ConnectionError):
+        distill_corpus(teacher, corpus, tmp_path / "run", **given)
+    saved = safetensors.numpy.load_file(max((tmp_path / "run/checkpoints").glob("step-*")) / "model.safetensors")
+    assert ("projection.weight" in saved) == ("student" in options)
+    monkeypatch.undo()
+    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
+    first, second = (
+        safetensors.numpy.load_file(tmp_path / run / "model/model.safetensors") for run in ("straight", "run")
+    )
+    assert first.keys() == second.keys()
+    assert not any(name.startswith("projection") for name in first)
+    for name, tensor in first.items():
+        assert np.array_equal(tensor, second[name]), name
+
+
+def test_tinybert_brings_states_closer(teacher: str, corpus: Path, tmp_path: Path) -> None:
+    options = {**FAST, "steps": 30, "method": "tinybert", "layers": "1", "learning_rate": 3e-3, "dropout": 0.0}
+    distill_corpus(teacher, corpus, tmp_path / "run", **options)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "train"]
+    for name in ("states_loss", "attention_loss"):
+        values = [line[name] for line in steps]
+        assert np.mean(values[-5:]) < 0.9 * np.mean(values[:5]), name
+    assert all(line["loss"] == pytest.approx(line["states_loss"] + line["attention_loss"], rel=1e-3) for line in steps)
+    assert "teacher" in read_json(tmp_path / "run/settings.json")["digests"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "tinybert", "student": "1x16"}, "attention heads of its teacher"),
+        ({"method": "other"}, "a method: distilbert or tinybert"),
+        ({"student": "1x16"}, "a student of the teacher's layers"),
+        ({"objective": "mlm+nsp"}, "an objective without pairs"),
+        ({"init": "starter"}, "--init"),
+        ({"layers": "3"}, "1 to 2 layers"),
+        ({"soft_weight": 0.0, "cosine_weight": 0.0}, "a loss against the teacher"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(
+    changes: dict[str, object], message: str, teacher: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        distill_corpus(teacher, corpus, tmp_path / "run", **{**FAST, **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_teacher_without_a_head_for_pieces_and_a_corpus_of_other_pieces_are_refused(
+    corpus: Path, teacher: str, tmp_path: Path
+) -> None:
+    tuned = write_teacher(tmp_path, "single")
+    with pytest.raises(CheckpointError, match="a masked-LM head in the teacher"):
+        distill_corpus(tuned, corpus, tmp_path / "run", **FAST)
+    pieces = type(TOKENIZER.vocabulary)([*TOKENIZER.vocabulary.pieces, "##z"])
+    (tmp_path / "text.txt").write_text("the film was great\n" * 40, encoding="utf-8")
+    build_corpus([tmp_path / "text.txt"], type(TOKENIZER)(pieces), tmp_path / "other")
+    with pytest.raises(BertsmithError, match="vocabulary"):
+        distill_corpus(teacher, tmp_path / "other", tmp_path / "run", layers="1", **FAST)

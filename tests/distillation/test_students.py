@@ -1,0 +1,126 @@
+"""What a student starts from: layers of the teacher, a DistilBERT that other libraries read, new models."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.distillation.students import as_distilbert, student_of, with_layers
+from bertsmith.encoders.distilbert import DistilBertConfig
+from bertsmith.errors import ConfigError, VocabularyError
+from bertsmith.model.batch import Batch
+from bertsmith.model.encoder import Trace
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from model.examples import shake
+from tasks.architecture_samples import write_base_model as write_architecture
+from tasks.task_samples import CONFIG, TOKENIZER, WORDS
+
+ROWS = Batch.from_flat(np.array([2, 7, 8, 3, 2, 9, 3]), np.zeros(7, np.int64), [4, 3])
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Path:
+    model = untrained(dataclasses.replace(CONFIG, num_hidden_layers=4), 5)
+    shake(model)
+    save_pretrained(tmp_path / "teacher", model, TOKENIZER, ModelMetadata(task="pretraining", tokens=10))
+    return tmp_path / "teacher"
+
+
+def test_a_student_has_the_chosen_layers_of_its_teacher(teacher: Path) -> None:
+    folder = load_any(teacher)
+    student = student_of(folder, layers="1,4")
+    assert student.layers == (1, 4)
+    assert student.folder.config == dataclasses.replace(folder.config, num_hidden_layers=2)
+    whole, half = (load_pretrained(one).model.encoder for one in (folder, student.folder))
+    for name, parameter in half.named_parameters():
+        source = name.replace("layers.1.", "layers.3.")
+        assert torch.equal(parameter, whole.get_parameter(source)), name
+    # The states below the first layer that is left out are those of the teacher.
+    theirs, ours = Trace(), Trace()
+    whole(ROWS, trace=theirs)
+    half(ROWS, trace=ours)
+    assert torch.equal(theirs.hidden_states[1], ours.hidden_states[1])
+
+
+def test_a_distilbert_starts_with_the_embeddings_of_single_texts_and_loads_elsewhere(
+    teacher: Path, tmp_path: Path
+) -> None:
+    folder = load_any(teacher)
+    student = as_distilbert(with_layers(folder, (2, 3)))
+    assert isinstance(student.config, DistilBertConfig)
+    write_model_folder(
+        tmp_path / "student",
+        config=student.config,
+        tensors=student.tensors,
+        tokenizer=student.tokenizer,
+        metadata=student.metadata,
+    )
+    read = load_pretrained(load_any(tmp_path / "student"))
+    assert read.new_heads == ("pooler",)
+    theirs, ours = Trace(), Trace()
+    load_pretrained(folder).model.encoder(ROWS, trace=theirs)
+    output = read.model(ROWS, masked=torch.arange(7), trace=ours)
+    torch.testing.assert_close(ours.hidden_states[0], theirs.hidden_states[0])
+    peer = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path / "student").eval()
+    with torch.no_grad():
+        logits = [peer(input_ids=torch.tensor([row])).logits[0] for row in ([2, 7, 8, 3], [2, 9, 3])]
+    torch.testing.assert_close(output.mlm_logits, torch.cat(logits), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "width"), [("1x16", 1, 16), ("tinybert", 4, 312), ("tiny", 2, 128), ("bilstm", 1, 32)]
+)
+def test_a_new_student_has_the_pieces_of_its_teacher(teacher: Path, name: str, layers: int, width: int) -> None:
+    student = student_of(load_any(teacher), name, seed=3)
+    config = student.folder.config
+    assert student.is_new
+    assert (config.num_hidden_layers, config.hidden_size) == (layers, width)
+    assert config.vocab_size == CONFIG.vocab_size
+    again = student_of(load_any(teacher), name, seed=3).folder.tensors
+    assert all(torch.equal(again[key], value) for key, value in student.folder.tensors.items())
+    other = student_of(load_any(teacher), name, seed=4).folder.tensors
+    assert any(not torch.equal(other[key], value) for key, value in student.folder.tensors.items())
+
+
+def test_the_word_vectors_of_a_bilstm_are_those_of_the_teacher(teacher: Path) -> None:
+    folder = load_any(teacher)
+    table, name = student_of(folder, "bilstm").folder.tensors, "bert.embeddings.word.weight"
+    assert table[name].std().item() == pytest.approx(1, rel=1e-3)
+    cosines = torch.nn.functional.cosine_similarity(table[name], folder.tensors[name])
+    torch.testing.assert_close(cosines, torch.ones(len(cosines)))
+
+
+def test_a_student_with_other_pieces_or_rules_is_refused(teacher: Path, tmp_path: Path) -> None:
+    pieces = Vocabulary([*SPECIAL_PIECES, *WORDS[::-1]])
+    model = untrained(CONFIG, 0)
+    save_pretrained(tmp_path / "pieces", model, WordPieceTokenizer(pieces), ModelMetadata())
+    with pytest.raises(VocabularyError, match="other pieces"):
+        student_of(load_any(teacher), str(tmp_path / "pieces"))
+    cased = WordPieceTokenizer(TOKENIZER.vocabulary, dataclasses.replace(TOKENIZER.rules, lowercase=False))
+    save_pretrained(tmp_path / "rules", model, cased, ModelMetadata())
+    with pytest.raises(VocabularyError, match="other text rules"):
+        student_of(load_any(teacher), str(tmp_path / "rules"))
+
+
+def test_a_folder_with_the_pieces_of_the_teacher_is_a_student(teacher: Path, tmp_path: Path) -> None:
+    place = write_architecture(tmp_path / "other", "distilbert", seed=2)
+    assert student_of(load_any(teacher), place).folder.config.model_type == "distilbert"
+
+
+def test_students_that_cannot_be_made_are_refused(teacher: Path, tmp_path: Path) -> None:
+    folder = load_any(teacher)
+    with pytest.raises(ConfigError, match="--layers with a student that has layers"):
+        student_of(folder, "bilstm", "1")
+    lstm = load_any(write_architecture(tmp_path / "lstm", "awd-lstm"))
+    with pytest.raises(ConfigError, match="a teacher with Transformer layers"):
+        student_of(lstm)
+    with pytest.raises(ConfigError, match="a bidirectional BERT as the teacher of a DistilBERT"):
+        as_distilbert(load_any(write_architecture(tmp_path / "roberta", "roberta")))
