@@ -34,7 +34,8 @@ from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for, task_name
+from bertsmith.tasks.named_tasks import default_settings, spec_for, task_name
+from bertsmith.tasks.task_files import read_examples
 
 STEPS = 100  # minimum, reached with more epochs if there are few labels
 MOST_EPOCHS = 20.0

@@ -16,8 +16,8 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.task_files import read_task
 
 MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members save 20% on all shoes")

@@ -24,8 +24,8 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.task_files import read_task
 
 ARTICLE = """\
 Good morning, and thank you all for coming. The mayor spoke for an hour on Tuesday. "Bus fares have risen by 12 percent

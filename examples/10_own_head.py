@@ -20,8 +20,8 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData, split_dev
-from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.task_files import read_task
 
 
 class TwoLayers(bertsmith.OwnHead):

@@ -15,7 +15,8 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.readers import Document
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.tasks.named_tasks import bundled_examples, read_examples
+from bertsmith.tasks.named_tasks import bundled_examples
+from bertsmith.tasks.task_files import read_examples
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 

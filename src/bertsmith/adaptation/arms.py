@@ -24,9 +24,10 @@ from bertsmith.progress import tell
 from bertsmith.settings import AUTO, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
+from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"

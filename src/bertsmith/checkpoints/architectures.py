@@ -16,8 +16,8 @@ from bertsmith.checkpoints.tokenizer_files import (
     read_gpt_tokenizer,
     read_pipeline,
     read_tokenizer,
-    read_wordpiece,
 )
+from bertsmith.checkpoints.wordpiece_files import read_wordpiece
 from bertsmith.encoders import (
     albert,
     awd_lstm,

@@ -15,7 +15,8 @@ from typing import Any
 
 from bertsmith.checkpoints.bpe_json import added_json
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_object, read_tokenizer
+from bertsmith.checkpoints.tokenizer_files import read_tokenizer
+from bertsmith.checkpoints.wordpiece_files import read_object
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.template import Template

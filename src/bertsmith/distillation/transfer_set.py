@@ -19,10 +19,11 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
-from bertsmith.tasks.named_tasks import form_of, official_spec, read_examples, require_kind, task_name
+from bertsmith.tasks.named_tasks import form_of, official_spec, require_kind, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.task_files import read_examples
 from bertsmith.tasks.typed_examples import example_of_line
 
 _LINES = (".txt", "")  # endings of files with one example on each line
@@ -122,6 +123,7 @@ def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | No
         if not spec.unanswerable:
             return None
         return dataclasses.replace(example, answers=(), absent_answers=(), is_impossible=True)
+    assert isinstance(example, TextExample), "a task of labels or numbers"
     if spec.kind == "regression":
         return dataclasses.replace(example, label=float(prediction.value))  # type: ignore[attr-defined]
     label = prediction.chosen if spec.multi_label else prediction.label  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import read_labelled
 from bertsmith.tasks.task import Task, TaskSpec
+from bertsmith.tasks.task_files import read_examples
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -137,7 +138,7 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
     for name in BUILT_IN:
         path = named_tasks.bundled_examples(name)
         assert path is not None, "the examples come with the package"
-        found = named_tasks.read_examples(name, path).examples[:NUM_BUILT_IN]
+        found = read_examples(name, path).examples[:NUM_BUILT_IN]
         texts += [example.first for example in found if isinstance(example, TextExample)]
     limit = folder.config.max_tokens
     if spec is not None:

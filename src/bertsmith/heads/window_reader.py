@@ -23,7 +23,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.model.layers import ScaledLinear, linear, sinusoidal_positions
 from bertsmith.model.noise import Noise
 from bertsmith.model.our_names import READER_UNITS
-from bertsmith.model.transformer import Layer
+from bertsmith.model.transformer import Layer, Pass
 
 TRANSFORMER, BILSTM = WINDOW_READERS = ("transformer", "bilstm")
 _WIDTH_OF_HEAD = 64
@@ -53,7 +53,7 @@ class WindowReader(nn.Module):
             attention_probs_dropout_prob=dropout,
         )
         self.width = width
-        self.layer = Layer(config) if kind == TRANSFORMER else BiLstm(width, -(-width // 2))
+        self.layer = Layer(config, 0) if kind == TRANSFORMER else BiLstm(width, -(-width // 2))
         states = width if kind == TRANSFORMER else 2 * -(-width // 2)
         if is_pair:
             self.text = nn.Parameter(torch.empty(2, width))  # added to the windows of the first and the second text
@@ -76,7 +76,8 @@ class WindowReader(nn.Module):
             table = sinusoidal_positions(max(windows.places) + 1, self.width).to(of_unit)
             batch = _sequences(lengths, vectors.device)
             of_units = None if noise is None else _NoiseOfUnits(noise, windows)
-            states = self.layer(of_unit + table[list(windows.places)], batch, None, of_units, None, of_unit.dtype)
+            shared = Pass(batch=batch, noise=of_units, trace=None, dtype=of_unit.dtype)
+            states = self.layer(of_unit + table[list(windows.places)], shared, None, "0")
         else:
             assert isinstance(self.layer, BiLstm)
             states = self.layer(of_unit, lengths)

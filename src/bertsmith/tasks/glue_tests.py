@@ -6,8 +6,9 @@ from pathlib import Path
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.glue import GLUE, write_submission
 from bertsmith.settings import require
-from bertsmith.tasks.named_tasks import read_examples, task_name
+from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.task_files import read_examples
 
 
 def glue_test(spec: TaskSpec, task: str | None) -> str:

@@ -11,6 +11,7 @@ from bertsmith.errors import CheckpointError
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.task_files import read_examples
 
 # By the suffix of the class name in `transformers`.
 _KINDS = {
@@ -117,7 +118,7 @@ def read_labelled(
     named_tasks.require_kind(name, spec)
     if folder.metadata.spec is None:
         spec = named_tasks.official_spec(name, spec)
-    found = named_tasks.read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels)
+    found = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels)
     return Labelled(name, spec, found.examples)
 
 
