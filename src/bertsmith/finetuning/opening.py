@@ -1,12 +1,16 @@
 """What a fine-tuning says before it starts: the examples, the steps, the new parameters, the settings."""
 
-from bertsmith.finetuning.training import FinetuningJob, new_model
+from typing import TYPE_CHECKING
+
 from bertsmith.progress import counted
 
+if TYPE_CHECKING:
+    from bertsmith.finetuning.training import FinetuningJob
 
-def opening_lines(job: FinetuningJob) -> list[str]:
+
+def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
-    base = new_model(job.folder, job.head, job.settings, seed=0)
+    base = job.first_model(seed=0)
     added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
     unread = {job.head.saved_part} if job.head.on_pooler else {job.head.saved_part, "pooler"}
     missing = [part for part in base.new_parts if part not in unread]
@@ -35,7 +39,7 @@ def opening_lines(job: FinetuningJob) -> list[str]:
     return lines
 
 
-def options_of(job: FinetuningJob) -> str:
+def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
     one, rates = job.settings, job.training
     values: dict[str, object] = {"reads": job.task.spec.reads} if job.task.head.pooled else {}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.checkpoints.assembly import TaskModel, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -26,7 +26,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, require_base
+from bertsmith.finetuning.base_model import fitted, new_model, require_base
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
@@ -201,6 +201,10 @@ class FinetuningJob:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
+    def first_model(self, *, seed: int) -> TaskModel:
+        """The base model with a new head, before the first step."""
+        return new_model(self.folder, self.head, self.settings, seed=seed)
+
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
         return {
@@ -267,7 +271,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         begun = resume and (path / "settings.json").exists()
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
-        model = new_model(self.folder, self.head, self.settings, seed=seed).model
+        model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
         workload = Finetuning(
@@ -362,14 +366,3 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
-def new_model(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
-    """The base model with a new head, and what else the settings train."""
-    changes: dict[str, float | None] = {}
-    if settings.dropout is not None:
-        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
-    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
-    return load_for_task(
-        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
-    )
