@@ -2,10 +2,8 @@
 
 import dataclasses
 
-from bertsmith.checkpoints.assembly import TaskModel, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.heads.task_head import Head
 from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.tasks.task import TaskSpec
@@ -44,14 +42,3 @@ def fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
         return spec
     warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
-
-
-def new_model(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
-    """The base model with a new head, and what else the settings train."""
-    changes: dict[str, float | None] = {}
-    if settings.dropout is not None:
-        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
-    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
-    return load_for_task(
-        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
-    )

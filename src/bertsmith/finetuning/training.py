@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bertsmith.checkpoints.assembly import TaskModel, save_pretrained
+from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -26,7 +26,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, new_model, require_base
+from bertsmith.finetuning.base_model import fitted, require_base
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
@@ -115,7 +115,7 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        tokenizer = new_model(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
+        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -203,7 +203,7 @@ class FinetuningJob:
 
     def first_model(self, *, seed: int) -> TaskModel:
         """The base model with a new head, before the first step."""
-        return new_model(self.folder, self.head, self.settings, seed=seed)
+        return _load(self.folder, self.head, self.settings, seed=seed)
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -366,3 +366,14 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+    """The base model with a new head, and what else the settings train."""
+    changes: dict[str, float | None] = {}
+    if settings.dropout is not None:
+        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
+    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
+    return load_for_task(
+        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
+    )
