@@ -57,7 +57,9 @@ def test_a_student_is_trained_resumed_and_used(run, teacher: Path, mails: Path, 
         (("--student", "nowhere"), "nowhere"),
     ],
 )
-def test_a_mistake_is_one_line(run, options: tuple[object, ...], message: str, teacher: Path, mails: Path, tmp_path: Path):  # type: ignore[no-untyped-def]  # fmt: skip
+def test_a_mistake_is_one_line(
+    run, options: tuple[object, ...], message: str, teacher: Path, mails: Path, tmp_path: Path
+) -> None:
     result = run("distill", "--teacher", teacher, "--train", mails, "--out", tmp_path / "student", *options)
     assert (result.code, result.out) == (1, "")
     assert message in result.err.splitlines()[-1]

@@ -108,7 +108,7 @@ class CorpusTeaching(Teaching):
         settings, lengths = self._settings, batch.batch.lengths
         with torch.no_grad():
             theirs = self._teacher(batch.batch, masked=batch.predicted_positions, dtype=self._dtype)
-        loss, parts = settings.mlm_weight * own, {}
+        loss, parts = settings.mlm_weight * own, dict[str, Tensor]()
         if settings.soft_weight:
             assert output.mlm_logits is not None
             soft = divergence(output.mlm_logits, theirs.mlm_logits, settings.temperature).sum()
@@ -127,7 +127,7 @@ class CorpusTeaching(Teaching):
         theirs = Trace(with_queries=trace.with_queries)
         with torch.no_grad():
             self._teacher.encoder(rows, dtype=self._dtype, trace=theirs)
-        loss, parts = 0.0 * own, {}
+        loss, parts = 0.0 * own, dict[str, Tensor]()
         if settings.state_weight:
             projection = getattr(model, PROJECTION, None)
             states = state_loss(trace.hidden_states, theirs.hidden_states, self._pairs, rows.lengths, projection)

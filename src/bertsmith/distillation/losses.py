@@ -92,4 +92,4 @@ def _scores(query: Tensor, key: Tensor, run: Run, heads: int) -> Tensor:
     q, k = (
         part[begin:end].float().view(run.rows, run.length, heads, -1).transpose(1, 2) for part in (query, key)
     )  # [n, A, s, d]
-    return torch.matmul(q, k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    return torch.matmul(q / math.sqrt(q.shape[-1]), k.transpose(-1, -2))

@@ -41,10 +41,9 @@ from bertsmith.distillation.report import (
     scored,
     scores_of,
 )
-from bertsmith.distillation.run import Lesson, lesson_of
 from bertsmith.distillation.settings import DistillationSettings
 from bertsmith.distillation.task_teaching import summary_of
-from bertsmith.distillation.transfer_set import Sources, read_sources
+from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file, misfit, read_json, write_json

@@ -8,24 +8,27 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.distillation.measures import Ask, Cost, milliseconds_of, table_of, weight_bytes
-from bertsmith.distillation.run import WITHOUT, Taught
+from bertsmith.distillation.settings import WITHOUT
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import MODEL_FOLDER
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
-from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.distillation.run import Taught
+    from bertsmith.finetuning.run import FinetuningResult
 
 RESULT_FILE = "distillation.json"
 TEACHER, STUDENT, WITHOUT_TEACHER = "teacher", "student", "student without teacher"
@@ -80,7 +83,7 @@ class DistillationReport:
         return lines
 
 
-def report_of(taught: Taught, out: Path, *, times: bool = True) -> DistillationReport:
+def report_of(taught: "Taught", out: Path, *, times: bool = True) -> DistillationReport:
     """The report of a distillation, written to RUN/distillation.json.
 
     Args:
@@ -124,7 +127,7 @@ def loader_of(folder: ModelFolder, examples: Sequence[Example]) -> Callable[[str
     return load
 
 
-def _of_teacher(taught: Taught) -> dict[str, Any]:
+def _of_teacher(taught: "Taught") -> dict[str, Any]:
     """The teacher's score on the dev examples, by the metric of the student's task."""
     if not taught.data.dev:
         return {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
@@ -148,7 +151,7 @@ def scores_of(predictions: Sequence[Prediction], spec: TaskSpec, examples: Seque
     return {"score": scores[spec.metric], "low": low, "high": high, "deviation": None, "seeds": 1}
 
 
-def _of_runs(result: FinetuningResult, spec: TaskSpec) -> dict[str, Any]:
+def _of_runs(result: "FinetuningResult", spec: TaskSpec) -> dict[str, Any]:
     """The mean over the seeds of a run, with the interval of its best model."""
     found = [run.scores.get(spec.metric) for run in result.runs]
     known = [value for value in found if value is not None]

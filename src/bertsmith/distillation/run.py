@@ -16,20 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.datasets.examples import Example, is_blank
-from bertsmith.distillation.augmentation import Augmenter
-from bertsmith.distillation.logits import digest_of_rows, rows_of, stored_logits
-from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.distillation.settings import WITHOUT, DistillationSettings
 from bertsmith.distillation.students import Student, student_of
 from bertsmith.distillation.task_teaching import TaskTeaching, state_pairs, summary_of
-from bertsmith.distillation.transfer_set import Sources, answered, read_sources
-from bertsmith.encoding.units import EncodedExamples, Logits
+from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
+from bertsmith.encoding.units import Logits
 from bertsmith.errors import RunError
 from bertsmith.files import digest_bytes
 from bertsmith.finetuning.finished_run import MODEL_FOLDER
@@ -37,18 +30,14 @@ from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.heads.models import EncoderForTask
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.progress import counted, said_once, tell
-from bertsmith.runtime import Runtime, choose
+from bertsmith.progress import said_once, tell
 from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
-WITHOUT = "without-teacher"
 SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
 
 
@@ -71,57 +60,6 @@ class Taught:
     student: Student
     result: FinetuningResult
     without: FinetuningResult | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Lesson:
-    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
-
-    Attributes:
-        folder: the teacher.
-        model: it, with the head of its task, on the device.
-        digest: of its parameters.
-        spec: the task.
-        labelled: the labelled examples.
-        unlabelled: the examples with its answers.
-        answered_rows: their rows; None if there are none.
-        place: the folder of its logits.
-        runtime: device and precision of the teacher.
-        micro_tokens: maximum tokens per micro-batch.
-    """
-
-    folder: ModelFolder
-    model: EncoderForTask
-    digest: str
-    spec: TaskSpec
-    labelled: TaskData
-    unlabelled: list[Example]
-    place: Path
-    runtime: Runtime
-    micro_tokens: int
-    answered_rows: EncodedExamples | None = None
-
-    @property
-    def data(self) -> TaskData:
-        """All examples that the student learns from, the labelled ones first."""
-        return dataclasses.replace(self.labelled, train=[*self.labelled.train, *self.unlabelled])
-
-    def logits(self, features: EncodedExamples, name: str) -> Logits:
-        """The teacher's logits on rows, from a folder or computed."""
-        place = self.place / name
-        return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
-
-    def logits_of(self, features: EncodedExamples) -> Logits:
-        """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
-        rows, before = len(features.rows), self.answered_rows
-        if before is None:
-            return self.logits(features, "labelled")
-        border = rows - len(before.rows)
-        others = rows_of(features, border, rows) if border >= 0 else None
-        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
-            return self.logits(features, "all")
-        labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
-        return np.concatenate([*labelled, self.logits(others, "unlabelled")])
 
 
 def distill_task(
@@ -184,46 +122,6 @@ def distill_task(
         same = {**given, **_as_many_steps(job, labelled)}
         without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
-
-
-def lesson_of(
-    folder: ModelFolder,
-    spec: TaskSpec,
-    labelled: TaskData,
-    unlabelled: list[Example],
-    settings: DistillationSettings,
-    given: Mapping[str, Any],
-    place: Path,
-) -> Lesson:
-    """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
-    one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
-    runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
-    task = task_for(spec)
-    loaded = load_for_task(folder, task.head, keep_head=True)
-    lesson = Lesson(
-        folder=folder,
-        model=loaded.model.to(runtime.torch_device).eval(),
-        digest=digest_of_tensors(folder.tensors),
-        spec=spec,
-        labelled=labelled,
-        unlabelled=[],
-        place=place,
-        runtime=runtime,
-        micro_tokens=one.micro_tokens,
-    )
-    others = [example for example in unlabelled if not is_blank(example)]
-    if settings.augment:
-        texts = [*labelled.train, *others]
-        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(given.get("seed", 1)))
-        tell(f"augmentation: {counted(len(copies), 'changed copy', 'changed copies')} of {counted(len(texts), 'text')}")
-        others += copies
-    if not others:
-        return lesson
-    task.check(others, gold=False)
-    features = task.encode(others, loaded.tokenizer)
-    rows = rows_of(features, 0, len(features.rows))
-    predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
-    return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
 
 
 def _job(
@@ -325,5 +223,15 @@ def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
 def _trained(
     job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
 ) -> FinetuningResult:
-    begun = resume and (out / SETTINGS_FILE).is_file()
-    return finetune(job, job.task.spec, job.data, out, job.settings, job.recipe, seeds=seeds, resume=begun, **names)
+    return finetune(
+        job,
+        job.task.spec,
+        job.data,
+        out,
+        job.settings,
+        job.recipe,
+        seeds=seeds,
+        resume=resume and (out / SETTINGS_FILE).is_file(),
+        recipe_name=names["recipe_name"],
+        source_name=names["source_name"],
+    )

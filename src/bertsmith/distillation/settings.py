@@ -8,6 +8,7 @@ from bertsmith.settings import help_field, require, require_limits
 
 DISTILBERT, TINYBERT = "distilbert", "tinybert"
 METHODS = (DISTILBERT, TINYBERT)
+WITHOUT = "without-teacher"  # the folder of the same student without the teacher, in RUN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ Source: Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural N
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from bertsmith.distillation.losses import attention_loss, state_loss
 from bertsmith.distillation.settings import DistillationSettings
 from bertsmith.encoding.units import Logits, TaskBatch
 from bertsmith.errors import ConfigError
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import mean_of_units
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.encoder import Encoder, Trace
@@ -24,6 +23,9 @@ from bertsmith.model.layers import ScaledLinear, initialize
 from bertsmith.model.our_names import PROJECTION
 from bertsmith.settings import require
 from bertsmith.training.teaching import Teaching
+
+if TYPE_CHECKING:
+    from bertsmith.finetuning.training import FinetuningJob
 
 
 class TaskTeaching(Teaching):
@@ -40,7 +42,7 @@ class TaskTeaching(Teaching):
 
     def __init__(
         self,
-        job: FinetuningJob,
+        job: "FinetuningJob",
         logits: Logits,
         settings: DistillationSettings,
         digests: Mapping[str, str],
@@ -119,7 +121,7 @@ class TaskTeaching(Teaching):
         return {f"{name}_loss": sums[name] / count for name in names} if count else {}
 
 
-def state_pairs(job: FinetuningJob, teacher: Encoder, settings: DistillationSettings) -> tuple[tuple[int, int], ...]:
+def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSettings) -> tuple[tuple[int, int], ...]:
     """The hidden states that are compared, after checking that student and teacher have comparable ones.
 
     Raises:

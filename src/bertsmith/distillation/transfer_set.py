@@ -1,24 +1,44 @@
-"""The examples that a student learns from: labelled ones, and others that have the answers of the teacher as labels.
+"""The teacher, and the examples that a student learns from: labelled ones, and others with the answers of the teacher.
 
 An example without a label gets the answer of the teacher. So every kind of task can use unlabelled texts, the loss of
 labels and that of soft targets apply to all examples alike, and the loop needs to know nothing about it.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.datasets.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.datasets.examples import (
+    Answer,
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    is_blank,
+)
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.distillation.augmentation import Augmenter
+from bertsmith.distillation.logits import digest_of_rows, rows_of, stored_logits
+from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import digest_file
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.heads.models import EncoderForTask
 from bertsmith.progress import counted, tell, warn
 from bertsmith.randomness import generator
-from bertsmith.settings import require
+from bertsmith.runtime import Runtime, choose
+from bertsmith.settings import require, split_settings
 from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import form_of, official_spec, require_kind, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import require_spec
@@ -98,6 +118,97 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         spec = dataclasses.replace(spec, pair=one.second is not None)
     spec = dataclasses.replace(spec, threshold=None, temperature=1.0)
     return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
+
+    Attributes:
+        folder: the teacher.
+        model: it, with the head of its task, on the device.
+        digest: of its parameters.
+        spec: the task.
+        labelled: the labelled examples.
+        unlabelled: the examples with its answers.
+        answered_rows: their rows; None if there are none.
+        place: the folder of its logits.
+        runtime: device and precision of the teacher.
+        micro_tokens: maximum tokens per micro-batch.
+    """
+
+    folder: ModelFolder
+    model: EncoderForTask
+    digest: str
+    spec: TaskSpec
+    labelled: TaskData
+    unlabelled: list[Example]
+    place: Path
+    runtime: Runtime
+    micro_tokens: int
+    answered_rows: EncodedExamples | None = None
+
+    @property
+    def data(self) -> TaskData:
+        """All examples that the student learns from, the labelled ones first."""
+        return dataclasses.replace(self.labelled, train=[*self.labelled.train, *self.unlabelled])
+
+    def logits(self, features: EncodedExamples, name: str) -> Logits:
+        """The teacher's logits on rows, from a folder or computed."""
+        place = self.place / name
+        return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
+
+    def logits_of(self, features: EncodedExamples) -> Logits:
+        """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
+        rows, before = len(features.rows), self.answered_rows
+        if before is None:
+            return self.logits(features, "labelled")
+        border = rows - len(before.rows)
+        others = rows_of(features, border, rows) if border >= 0 else None
+        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
+            return self.logits(features, "all")
+        labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
+        return np.concatenate([*labelled, self.logits(others, "unlabelled")])
+
+
+def lesson_of(
+    folder: ModelFolder,
+    spec: TaskSpec,
+    labelled: TaskData,
+    unlabelled: list[Example],
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    place: Path,
+) -> Lesson:
+    """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
+    one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
+    runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
+    task = task_for(spec)
+    loaded = load_for_task(folder, task.head, keep_head=True)
+    lesson = Lesson(
+        folder=folder,
+        model=loaded.model.to(runtime.torch_device).eval(),
+        digest=digest_of_tensors(folder.tensors),
+        spec=spec,
+        labelled=labelled,
+        unlabelled=[],
+        place=place,
+        runtime=runtime,
+        micro_tokens=one.micro_tokens,
+    )
+    others = [example for example in unlabelled if not is_blank(example)]
+    if settings.augment:
+        texts = [*labelled.train, *others]
+        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(given.get("seed", 1)))
+        tell(f"augmentation: {counted(len(copies), 'changed copy', 'changed copies')} of {counted(len(texts), 'text')}")
+        others += copies
+    if not others:
+        return lesson
+    task.check(others, gold=False)
+    features = task.encode(others, loaded.tokenizer)
+    rows = rows_of(features, 0, len(features.rows))
+    predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
+    return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
 
 
 def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: TaskSpec) -> list[Example]:

@@ -1,12 +1,16 @@
 """What a fine-tuning says before it starts: the examples, the steps, the new parameters, the settings."""
 
-from bertsmith.finetuning.training import FinetuningJob, new_model
+from typing import TYPE_CHECKING
+
 from bertsmith.progress import counted
 
+if TYPE_CHECKING:
+    from bertsmith.finetuning.training import FinetuningJob
 
-def opening_lines(job: FinetuningJob) -> list[str]:
+
+def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
-    base = new_model(job.folder, job.head, job.settings, seed=0)
+    base = job.first_model(seed=0)
     above = f"{job.head.saved_part}."
     added = sum(one.numel() for name, one in base.model.named_parameters() if name.startswith(above))
     unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
@@ -36,7 +40,7 @@ def opening_lines(job: FinetuningJob) -> list[str]:
     return lines
 
 
-def options_of(job: FinetuningJob) -> str:
+def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
     one, rates = job.settings, job.training
     values: dict[str, object] = {"reads": job.task.spec.reads} if job.task.head.pooled else {}

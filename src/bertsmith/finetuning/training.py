@@ -116,7 +116,7 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        tokenizer = new_model(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
+        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -202,6 +202,10 @@ class FinetuningJob:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
+    def first_model(self, *, seed: int) -> TaskModel:
+        """The base model with a new head, before the first step."""
+        return _load(self.folder, self.head, self.settings, seed=seed)
+
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
         return {
@@ -268,7 +272,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         begun = resume and (path / "settings.json").exists()
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
-        model = new_model(self.folder, self.head, self.settings, seed=seed).model
+        model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
         workload = (VectorTraining if self.head.is_vector else Finetuning)(
@@ -367,7 +371,7 @@ class FinetuningJob:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
-def new_model(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     """The base model with a new head, and what else the settings train."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:

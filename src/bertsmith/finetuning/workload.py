@@ -134,7 +134,9 @@ class Finetuning(Workload):
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
         weight = self.settings.language_model_loss
-        trace = Trace() if weight else None if self.teaching is None else self.teaching.new_trace()
+        trace = Trace() if weight else None
+        if self.teaching is not None:
+            trace = self.teaching.new_trace()
         logits = model(
             batch,
             read=micro_batch.read,
