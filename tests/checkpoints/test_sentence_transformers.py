@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import BertsmithError, CheckpointError, InputError
 from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.errors import BertsmithError, CheckpointError, InputError
 
 ENCODER = {"path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}

@@ -36,7 +36,8 @@ TaskOption = Annotated[
         "--task",
         metavar="NAME",
         help="a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
-        "classification, multi-label, regression, similarity, pairs, triplets, texts, spam, spam4, sentiment, claim, truth",
+        "classification, multi-label, regression, similarity, pairs, triplets, texts, spam, spam4, sentiment, claim, "
+        "truth",
     ),
 ]
 
@@ -90,8 +91,8 @@ def finetune(
         typer.Option(
             metavar="NAME",
             help="where settings that are not given come from: auto (size of the training set, model, task), 2018 "
-            "(the paper; the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: vectors "
-            "trained on pairs of texts, then a linear layer) [auto; with --resume that of RUN]",
+            "(the paper; the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: "
+            "vectors trained on pairs of texts, then a linear layer) [auto; with --resume that of RUN]",
         ),
     ] = None,
     metric: Annotated[

@@ -81,7 +81,7 @@ class VectorLoss:
 
 
 def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
-    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step in which i has the higher score."""
+    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i."""
     wrong = (cosines[None, :] - cosines[:, None])[scores[:, None] > scores[None, :]]
     return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
 

@@ -24,7 +24,7 @@ from bertsmith.corpus.readers import Document
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.sources import Source, find_sources
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.locks import locked_folder, require_unused
@@ -185,7 +185,7 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
         elif isinstance(example, ChoiceExample):
             groups[number] = [one for part in (example.context, *example.endings) for one in split_sentences(part)]
         else:
-            parts = (example.first, example.second or "")
+            parts = example.texts if isinstance(example, TripletExample) else (example.first, example.second or "")
             groups[number] = [one for part in parts for one in split_sentences(part)]
     for sentences in dict.fromkeys(map(tuple, groups.values())):
         if sentences:

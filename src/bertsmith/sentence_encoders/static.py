@@ -26,8 +26,8 @@ from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.similarity import COSINE, vector_spec
-from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.loading import load_embedder

@@ -230,11 +230,7 @@ class SimilarityTask(Task):
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also those of the first numbers of the vectors."""
-        found = similarity_scores(examples, [one.vectors for one in predictions])
-        for width in self.spec.widths:
-            part = similarity_scores(examples, [one.vectors[:, :width] for one in predictions])
-            found |= {f"{name}@{width}": value for name, value in part.items()}
-        return found
+        return similarity_scores(examples, [one.vectors for one in predictions], self.spec.widths)
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
@@ -244,7 +240,7 @@ class SimilarityTask(Task):
         if metrics == TRIPLETS:
             return np.array([float(one.value > max(one.others)) for one in predictions])
         if metrics == PARTNERS:
-            return (_partner_ranks([one.vectors for one in predictions]) == 1).astype(np.float64)
+            return np.asarray(_partner_ranks([one.vectors for one in predictions]) == 1, dtype=np.float64)
         return np.array([one.value for one in predictions])
 
     def is_collapsed(self, predictions: Sequence[SimilarityPrediction], examples: Sequence[Example]) -> bool:
@@ -287,12 +283,14 @@ class _Groups:
             texts = [one * 2 if len(one) == 1 else one for one in texts]
         if objective != RANKING or not isinstance(labels[0], str):
             return _Groups(texts=texts, labels=labels, numbers=numbers)
-        together = label_together(cast("Iterable[str]", labels))
+        named = [str(label) for label in labels]
+        together, several = label_together(named), len(set(named)) > 2
         against: dict[str, list[str]] = {}
-        for one, label in zip(texts, labels, strict=True):
-            if _is_against(label, together, labels):
+        for one, label in zip(texts, named, strict=True):
+            # With two labels, the other one; with more, the opposite alone.
+            if label != together and (not several or label.lower() in AGAINST):
                 against.setdefault(one[0], []).append(one[1])
-        kept = [number for number in numbers if labels[number] == together]
+        kept = [number for number in numbers if named[number] == together]
         joined = [(*texts[number], *against.get(texts[number][0], ())) for number in kept]
         return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
 
@@ -337,11 +335,6 @@ def label_together(labels: Iterable[str]) -> str:
     return found[0]
 
 
-def _is_against(label: str, together: str, labels: Sequence[str]) -> bool:
-    """Whether a pair can serve as one that does not belong together: with two labels the other, else the opposite."""
-    return label != together and (label.lower() in AGAINST or len(set(labels)) == 2)
-
-
 def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
     """The scores that fit the gold of some examples, the most important one first; none for single texts."""
     first = examples[0]
@@ -355,8 +348,22 @@ def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
     return SCORES if isinstance(first.label, float) else PARTNERS
 
 
-def similarity_scores(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
-    """The scores by name, of the vectors of each example's texts, float32 [texts, D]."""
+def similarity_scores(
+    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]], widths: Sequence[int] = ()
+) -> dict[str, float]:
+    """The scores by name, of the vectors of each example's texts, float32 [texts, D].
+
+    Args:
+        widths: also score the first numbers of the vectors, under names such as `spearman@64`.
+    """
+    found = _scores_of_width(examples, vectors)
+    for width in widths:
+        part = _scores_of_width(examples, [one[:, :width] for one in vectors])
+        found |= {f"{name}@{width}": value for name, value in part.items()}
+    return found
+
+
+def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
     metrics = metrics_of_examples(examples)
     if not metrics:
         return {}
