@@ -27,7 +27,7 @@ def test_the_form_of_a_file_follows_from_its_columns(tmp_path: Path) -> None:
 def test_pairs_have_labels_where_the_file_has_them(tmp_path: Path) -> None:
     path = table(tmp_path, "anchor|positive", "a|b", "c|d")
     assert read_groups("pairs", path).examples[1] == TextExample(
-        id="2", first="c", second="d", place=f"line 3 of '{path}'"
+        id="1", first="c", second="d", place=f"line 3 of '{path}'"
     )
     path = table(tmp_path, "premise|hypothesis|label", "a|b|entailment")
     assert read_groups("pairs", path).examples[0].label == "entailment"
@@ -72,5 +72,5 @@ def test_a_text_file_has_one_text_per_line_and_blank_lines_are_none(tmp_path: Pa
     path.write_text("one\n\n two \n", encoding="utf-8")
     assert [example.first for example in read_groups("texts", path).examples] == ["one", "two"]
     path.write_text("\n \n", encoding="utf-8")
-    with pytest.raises(InputError, match="texts in"):
+    with pytest.raises(InputError, match="texts, one per line"):
         read_groups("texts", path)

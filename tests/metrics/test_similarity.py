@@ -34,15 +34,15 @@ def test_the_rank_of_a_partner_equals_a_sorted_list_of_cosines() -> None:
     second[:20] = first[:20] + 0.7 * second[:20]
     cosines = unit(first.astype(np.float64)) @ unit(second.astype(np.float64)).T
     by_hand = [sorted(row, reverse=True).index(row[place]) + 1 for place, row in enumerate(cosines)]
-    assert ranks_of_partners(first, second).tolist() == by_hand
+    assert ranks_of_partners(first, second, [str(number) for number in range(40)]).tolist() == by_hand
     assert len(set(by_hand)) > 5
 
 
 def test_equal_partners_are_one_text_and_equal_distances_do_not_flatter() -> None:
     first = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    assert ranks_of_partners(first, first).tolist() == [1, 1, 1]
+    assert ranks_of_partners(first, first, ["a", "b", "a"]).tolist() == [1, 1, 1]
     collapsed = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
-    assert ranks_of_partners(collapsed, collapsed).tolist() == [3, 3, 3]
+    assert ranks_of_partners(collapsed, collapsed, ["a", "b", "c"]).tolist() == [3, 3, 3]
 
 
 def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:

@@ -101,8 +101,8 @@ def make_static_vectors(
     pieces = len(tokenizer.vocabulary)
     kept = min(WIDTH, width) if dimensions is None else dimensions
     require(
-        0 < kept <= min(width, pieces - 1),
-        expected=f"dimensions from 1 to {min(width, pieces - 1)}, the width of the model",
+        0 < kept <= width,
+        expected=f"dimensions from 1 to {width}, the width of the model",
         found=kept,
         fix="choose a value in that range",
     )

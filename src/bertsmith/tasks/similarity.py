@@ -120,7 +120,7 @@ class SimilarityTask(Task):
                 raise InputError(
                     expected=f"two texts in {_place(example)}", found=str(len(texts)), fix="correct the row"
                 )
-            if gold and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
+            if gold and not training and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
                 raise InputError(
                     expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
                     found="another one, or none",
@@ -240,7 +240,8 @@ class SimilarityTask(Task):
         if metrics == TRIPLETS:
             return np.array([float(one.value > max(one.others)) for one in predictions])
         if metrics == PARTNERS:
-            return np.asarray(_partner_ranks([one.vectors for one in predictions]) == 1, dtype=np.float64)
+            ranks = _partner_ranks(examples, [one.vectors for one in predictions])
+            return np.asarray(ranks == 1, dtype=np.float64)
         return np.array([one.value for one in predictions])
 
     def is_collapsed(self, predictions: Sequence[SimilarityPrediction], examples: Sequence[Example]) -> bool:
@@ -371,7 +372,7 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
         right = [one.value > max(one.others) for one in map(SimilarityPrediction.of, vectors)]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
-        ranks = _partner_ranks(vectors)
+        ranks = _partner_ranks(examples, vectors)
         return {
             "recall@1": float((ranks == 1).mean()),
             "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
@@ -388,8 +389,11 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
     }
 
 
-def _partner_ranks(vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
-    return ranks_of_partners(np.stack([part[0] for part in vectors]), np.stack([part[1] for part in vectors]))
+def _partner_ranks(
+    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]
+) -> npt.NDArray[np.int64]:
+    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
 
 
 def _place(example: Example) -> str:
