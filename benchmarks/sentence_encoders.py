@@ -3,10 +3,10 @@
     python benchmarks/sentence_encoders.py --data DIR --model MODEL [--part peer|starter|static] [--seeds 3]
 
 peer: MODEL is trained on scored pairs of the STS benchmark with the squared difference of cosine and score, by
-`bertsmith finetune` and by sentence-transformers (its model, tokenization and `CosineSimilarityLoss`, in the loop of its
-trainer without the trainer: AdamW, linear warm-up and decay, clipping at norm 1). Same start, same examples, number of
+`bertsmith finetune` and by sentence-transformers: its model, tokenization and `CosineSimilarityLoss`, in a plain loop
+with what its trainer does (AdamW, linear warm-up and decay, clipping at norm 1). Same start, same examples, number of
 steps, batch and rate, fp32; each system draws its own order and dropout. Seconds are processor seconds from the loaded
-model to the trained one, without evaluation. Spearman of cosines on the dev set.
+model to the trained one, here with writing the run folder, without evaluation. Spearman of cosines on the dev set.
 
 starter: the starter model becomes static vectors of its word table, which are trained on labelled pairs (MNLI, SNLI,
 SICK: entailment belongs together) and then on the scored pairs of the STS benchmark; next to TF-IDF.
@@ -40,8 +40,8 @@ from bertsmith.library.retrieval import score_searches
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines
 from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.similarity import vector_spec
-from bertsmith.tasks.task import TaskSettings
 from bertsmith.vectors.loading import load_embedder
 
 RATE, BATCH, MAX_LENGTH = 2e-5, 16, 128

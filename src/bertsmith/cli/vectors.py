@@ -61,6 +61,9 @@ def embed(
         str | None,
         typer.Option(metavar="NAME|none", help="prompt of the folder, such as query or document [its default]"),
     ] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="keep the first K numbers of each vector [all]")
+    ] = None,
     column: ColumnOption = None,
     float16: HalfOption = False,
     text: Annotated[bool, typer.Option("--text", help="add the texts to a .parquet file, next to the vectors")] = False,
@@ -87,6 +90,7 @@ def embed(
         layers=layers,
         max_length=max_length,
         prompt=prompt,
+        dimensions=dimensions,
         column=column,
         float16=float16,
         text=text,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample, TripletExample
 
 BLOCK_TEXTS = 4096
 BLOCK_CHARACTERS = 2**24
@@ -38,6 +38,8 @@ def characters_of(example: Example) -> int:
     """The total number of characters in all texts of an example."""
     if isinstance(example, TextExample):
         return len(example.first) + len(example.second or "")
+    if isinstance(example, TripletExample):
+        return sum(map(len, example.texts))
     if isinstance(example, ChoiceExample):
         return len(example.context) + sum(len(ending) for ending in example.endings)
     if isinstance(example, QuestionExample):

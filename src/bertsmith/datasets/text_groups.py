@@ -16,8 +16,9 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TextExample, TripletExample
-from bertsmith.datasets.file_text import file_text, line_of, lines_of, shown, suffix_of
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import (
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
@@ -83,10 +84,13 @@ def read_groups(
             _read_lines(path) if suffix_of(path) == ".txt" else read_texts(path, text_column=text_column, target=None)
         )
     if form == SIMILARITY:
-        target = "number" if gold else None
         found = read_texts(
-            path, text_column=text_column, pair_column=pair_column, label_column=label_column, target=target
-        )  # type: ignore[call-overload]
+            path,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            target="number" if gold else None,
+        )
         return _require_pairs(path, found)
     columns = _columns(path)
     if text_column is None and pair_column is None:

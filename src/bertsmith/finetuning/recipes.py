@@ -1,8 +1,8 @@
 """The recipes of fine-tuning: what the settings are that a user did not give.
 
 `2018` is that of the paper of BERT, the defaults of `FinetuningSettings` and `RecipeSettings`, `ulmfit` that of Howard
-and Ruder (2018), `setfit` that of Tunstall et al. (2022). `auto` follows from the number of training examples, the kind of the task and the width of the model;
-docs/finetuning-recipe.md has the measurements that it comes from.
+and Ruder (2018), `setfit` that of Tunstall et al. (2022). `auto` follows from the number of training examples, the kind
+of the task and the width of the model; docs/finetuning-recipe.md has the measurements that it comes from.
 
 Sources: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", for
 the linear start; Mosbach et al. (2021), "On the Stability of Fine-tuning BERT", and Zhang et al. (2021), "Revisiting

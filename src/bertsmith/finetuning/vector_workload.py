@@ -73,7 +73,7 @@ class VectorTraining(Finetuning):
         """The vectors of the texts of a micro-batch, [R, D], those of each unit one after another."""
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
-        vectors = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype)
+        vectors: Tensor = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype)
         most = int(micro_batch.place_in_unit.max()) + 1
         return vectors[(micro_batch.unit_of_row * most + micro_batch.place_in_unit).argsort()]
 

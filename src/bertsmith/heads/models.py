@@ -233,6 +233,7 @@ class EncoderForTask(_OnEncoder):
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         if head.is_vector:
+            assert isinstance(hidden, Tensor)
             return hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
         if head.has_blocks:

@@ -81,7 +81,7 @@ class VectorLoss:
 
 
 def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
-    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step in which i has the higher score."""
+    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i."""
     wrong = (cosines[None, :] - cosines[:, None])[scores[:, None] > scores[None, :]]
     return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
 
@@ -97,8 +97,8 @@ def _softmax(first: Tensor, second: Tensor, labels: Tensor, layer: nn.Module | N
 def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale: float) -> Tensor:
     """The mean cross-entropy of finding the text that belongs among all that are no first texts.
 
-    A text of another unit does not count if it equals the first text or the one that belongs to it, or if it belongs to
-    an equal first text.
+    A text of another unit does not count if it equals the first text, or one that belongs to an equal first text in
+    this step.
 
     Args:
         ids: of the texts of each unit, int64 [U, texts], NO_TEXT where there is none.
@@ -112,8 +112,9 @@ def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale:
     unit_vectors = F.normalize(vectors, dim=1)
     scores = unit_vectors[first] @ unit_vectors[~is_first].T * scale  # [U, C]
     own = torch.arange(units, device=vectors.device)[:, None]
-    is_same = (text_of[None, :] == ids[:, :1]) | (text_of[None, :] == ids[:, 1:2])
-    is_partner = (ids[unit_of, 0][None, :] == ids[:, :1]) & (place_of == 1)[None, :]
-    left_out = (is_same | is_partner) & (unit_of[None, :] != own)
+    is_equal = text_of[None, :] == ids[:, :1]
+    has_equal_first, is_second = ids[:, :1] == ids[None, :, 0], ids[:, 1:2] == text_of[None, :]  # [U, U] and [U, C]
+    is_partner = has_equal_first.to(scores.dtype) @ is_second.to(scores.dtype) > 0
+    left_out = (is_equal | is_partner) & (unit_of[None, :] != own)
     target = (first + 1) - torch.arange(1, units + 1, device=vectors.device)  # index among the C
     return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), target)

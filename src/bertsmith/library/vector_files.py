@@ -35,6 +35,7 @@ def embed_file(
     layers: str = "last",
     max_length: int | None = None,
     prompt: str | None = None,
+    dimensions: int | None = None,
     column: str | None = None,
     float16: bool = False,
     text: bool = False,
@@ -49,7 +50,8 @@ def embed_file(
         file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
         model: anything that `load` accepts.
         out: .npy or .parquet.
-        pooling, normalize, layers, max_length, prompt, device, precision: as in `vectors.loading.load_embedder`.
+        pooling, normalize, layers, max_length, prompt, dimensions, device, precision: as in
+            `vectors.loading.load_embedder`.
         column: the column of a table that holds the texts.
         float16: write float16 instead of float32.
         text: add the texts to a .parquet file, next to the vectors.
@@ -76,6 +78,7 @@ def embed_file(
         layers=layers,
         max_length=max_length,
         prompt=prompt,
+        dimensions=dimensions,
         device=device,
         precision=precision,
     )

@@ -3,6 +3,7 @@
 Letters: E examples, D width of the vectors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,17 @@ def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> f
     return float(right[borders].max() / len(ranked))
 
 
-def ranks_of_partners(first: Vectors, second: Vectors) -> npt.NDArray[np.int64]:
+def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> npt.NDArray[np.int64]:
     """The rank from 1, among all `second` [E, D], of the partner of each of `first` [E, D], by cosine: int64 [E].
 
-    Others that are exactly as near count as nearer, except those that equal the partner: they are the same text.
+    Others that are exactly as near count as nearer, so that equal vectors for all texts give the last rank.
+
+    Args:
+        names: of the second ones; others with the name of the partner do not count.
     """
     queries, candidates = (unit(np.asarray(side, dtype=np.float64)) for side in (first, second))
     ranks = np.empty(len(queries), dtype=np.int64)
-    _, group = np.unique(candidates, axis=0, return_inverse=True)
-    group = group.reshape(-1)
+    _, group = np.unique(np.array(names), return_inverse=True)
     for start in range(0, len(queries), _BLOCK):
         part = queries[start : start + _BLOCK]
         cosines = part @ candidates.T

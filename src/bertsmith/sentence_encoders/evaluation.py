@@ -31,7 +31,7 @@ def score_vectors(
     Args:
         embedder: makes the vectors.
         examples: pairs or triplets.
-        widths: also score the first numbers of the vectors, named `score@width`.
+        widths: as in `similarity_scores`.
 
     Raises:
         InputError: the examples are single texts.
@@ -55,11 +55,9 @@ def score_vectors(
         vectors[chosen], cut[chosen] = reader.embed_counting(texts)
     parts = np.split(vectors, starts[1:])
     lost = np.add.reduceat(cut, starts).tolist()
-    scores = similarity_scores(examples, parts)
-    for width in widths:
-        narrow = similarity_scores(examples, [part[:, :width] for part in parts])
-        scores |= {f"{name}@{width}": value for name, value in narrow.items()}
-    return scores, [SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)]
+    return similarity_scores(examples, parts, widths), [
+        SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)
+    ]
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:

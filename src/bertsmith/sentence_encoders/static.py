@@ -26,8 +26,8 @@ from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.similarity import COSINE, vector_spec
-from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.loading import load_embedder
@@ -101,8 +101,8 @@ def make_static_vectors(
     pieces = len(tokenizer.vocabulary)
     kept = min(WIDTH, width) if dimensions is None else dimensions
     require(
-        0 < kept <= min(width, pieces - 1),
-        expected=f"dimensions from 1 to {min(width, pieces - 1)}, the width of the model",
+        0 < kept <= width,
+        expected=f"dimensions from 1 to {width}, the width of the model",
         found=kept,
         fix="choose a value in that range",
     )

@@ -120,7 +120,7 @@ class SimilarityTask(Task):
                 raise InputError(
                     expected=f"two texts in {_place(example)}", found=str(len(texts)), fix="correct the row"
                 )
-            if gold and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
+            if gold and not training and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
                 raise InputError(
                     expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
                     found="another one, or none",
@@ -230,11 +230,7 @@ class SimilarityTask(Task):
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also those of the first numbers of the vectors."""
-        found = similarity_scores(examples, [one.vectors for one in predictions])
-        for width in self.spec.widths:
-            part = similarity_scores(examples, [one.vectors[:, :width] for one in predictions])
-            found |= {f"{name}@{width}": value for name, value in part.items()}
-        return found
+        return similarity_scores(examples, [one.vectors for one in predictions], self.spec.widths)
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
@@ -244,7 +240,8 @@ class SimilarityTask(Task):
         if metrics == TRIPLETS:
             return np.array([float(one.value > max(one.others)) for one in predictions])
         if metrics == PARTNERS:
-            return (_partner_ranks([one.vectors for one in predictions]) == 1).astype(np.float64)
+            ranks = _partner_ranks(examples, [one.vectors for one in predictions])
+            return np.asarray(ranks == 1, dtype=np.float64)
         return np.array([one.value for one in predictions])
 
     def is_collapsed(self, predictions: Sequence[SimilarityPrediction], examples: Sequence[Example]) -> bool:
@@ -287,12 +284,14 @@ class _Groups:
             texts = [one * 2 if len(one) == 1 else one for one in texts]
         if objective != RANKING or not isinstance(labels[0], str):
             return _Groups(texts=texts, labels=labels, numbers=numbers)
-        together = label_together(cast("Iterable[str]", labels))
+        named = [str(label) for label in labels]
+        together, several = label_together(named), len(set(named)) > 2
         against: dict[str, list[str]] = {}
-        for one, label in zip(texts, labels, strict=True):
-            if _is_against(label, together, labels):
+        for one, label in zip(texts, named, strict=True):
+            # With two labels, the other one; with more, the opposite alone.
+            if label != together and (not several or label.lower() in AGAINST):
                 against.setdefault(one[0], []).append(one[1])
-        kept = [number for number in numbers if labels[number] == together]
+        kept = [number for number in numbers if named[number] == together]
         joined = [(*texts[number], *against.get(texts[number][0], ())) for number in kept]
         return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
 
@@ -337,11 +336,6 @@ def label_together(labels: Iterable[str]) -> str:
     return found[0]
 
 
-def _is_against(label: str, together: str, labels: Sequence[str]) -> bool:
-    """Whether a pair can serve as one that does not belong together: with two labels the other, else the opposite."""
-    return label != together and (label.lower() in AGAINST or len(set(labels)) == 2)
-
-
 def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
     """The scores that fit the gold of some examples, the most important one first; none for single texts."""
     first = examples[0]
@@ -355,8 +349,22 @@ def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
     return SCORES if isinstance(first.label, float) else PARTNERS
 
 
-def similarity_scores(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
-    """The scores by name, of the vectors of each example's texts, float32 [texts, D]."""
+def similarity_scores(
+    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]], widths: Sequence[int] = ()
+) -> dict[str, float]:
+    """The scores by name, of the vectors of each example's texts, float32 [texts, D].
+
+    Args:
+        widths: also score the first numbers of the vectors, under names such as `spearman@64`.
+    """
+    found = _scores_of_width(examples, vectors)
+    for width in widths:
+        part = _scores_of_width(examples, [one[:, :width] for one in vectors])
+        found |= {f"{name}@{width}": value for name, value in part.items()}
+    return found
+
+
+def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
     metrics = metrics_of_examples(examples)
     if not metrics:
         return {}
@@ -364,7 +372,7 @@ def similarity_scores(examples: Sequence[Example], vectors: Sequence[npt.NDArray
         right = [one.value > max(one.others) for one in map(SimilarityPrediction.of, vectors)]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
-        ranks = _partner_ranks(vectors)
+        ranks = _partner_ranks(examples, vectors)
         return {
             "recall@1": float((ranks == 1).mean()),
             "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
@@ -381,8 +389,11 @@ def similarity_scores(examples: Sequence[Example], vectors: Sequence[npt.NDArray
     }
 
 
-def _partner_ranks(vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
-    return ranks_of_partners(np.stack([part[0] for part in vectors]), np.stack([part[1] for part in vectors]))
+def _partner_ranks(
+    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]
+) -> npt.NDArray[np.int64]:
+    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
 
 
 def _place(example: Example) -> str:

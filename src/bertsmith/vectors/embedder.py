@@ -40,6 +40,8 @@ class Embedder:
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
         prompt: a prefix for every text.
         prompts: the model's prompts by their names.
+        dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
+            for it (Matryoshka).
         pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
@@ -67,6 +69,7 @@ class Embedder:
         special_tokens: bool = False,
         prompts: Mapping[str, str] | None = None,
         pools_prompt: bool = True,
+        dimensions: int | None = None,
     ) -> None:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
         self.layers, self.choice = layers, encoder.choice(layers)
@@ -89,6 +92,15 @@ class Embedder:
             fix=f"choose another model, or the prompt {NO_PROMPT}",
         )
         self.width = self.choice.width(encoder.hidden_size)
+        self.dimensions = dimensions
+        if dimensions is not None:
+            require(
+                0 < dimensions <= self.width,
+                expected=f"dimensions from 1 to {self.width}, the width of the vectors",
+                found=dimensions,
+                fix="choose a value in that range",
+            )
+            self.width = dimensions
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
 
     def varied(
@@ -120,6 +132,7 @@ class Embedder:
             special_tokens=self.special_tokens,
             prompts=self.prompts,
             pools_prompt=self.pools_prompt,
+            dimensions=self.dimensions,
         )
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
@@ -143,6 +156,7 @@ class Embedder:
             "max_length": self.max_length,
             "prompt": self.prompt,
             "special_tokens": self.special_tokens,
+            **({} if self.dimensions is None else {"dimensions": self.dimensions}),
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -171,7 +185,7 @@ class Embedder:
         self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
-        vectors = encoder.row_vectors(rows, self.choice, self.pooling)
+        vectors = encoder.row_vectors(rows, self.choice, self.pooling)[:, : self.width]
         return (unit(vectors) if self.normalize else vectors), rows.cut_by_row.astype(np.int64)
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:

@@ -56,6 +56,7 @@ def load_embedder(
     layers: str = "last",
     max_length: int | None = None,
     prompt: str | None = None,
+    dimensions: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -68,6 +69,7 @@ def load_embedder(
         layers: a choice of `layer_choice`.
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
+        dimensions: how many of the first numbers of each vector are kept; None: all.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
         products: as in `load_encoder`.
@@ -89,6 +91,7 @@ def load_embedder(
         special_tokens=recipe is not None,
         prompts=said.prompts,
         pools_prompt=said.pools_prompt,
+        dimensions=dimensions,
     )
     return embedder if prompt is None else embedder.varied(prompt=prompt)
 

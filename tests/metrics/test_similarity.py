@@ -1,0 +1,53 @@
+"""Scores of vectors as measures of similarity, against scikit-learn and plain loops."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
+from bertsmith.metrics.similarity import (
+    best_pair_accuracy,
+    clustering_v_measure,
+    pair_average_precision,
+    ranks_of_partners,
+)
+from bertsmith.metrics.vectors import unit
+
+
+def some_vectors(count: int, width: int = 8, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+def test_average_precision_and_best_accuracy_equal_a_loop_over_all_thresholds() -> None:
+    draw = np.random.default_rng(1)
+    belongs, values = draw.integers(2, size=60).astype(bool), draw.integers(12, size=60) / 10
+    assert pair_average_precision(belongs, values) == pytest.approx(average_precision_score(belongs, values))
+    accuracies = [np.mean((values >= threshold) == belongs) for threshold in np.unique(values)]
+    assert best_pair_accuracy(belongs, values) == pytest.approx(max(accuracies))
+
+
+def test_pairs_of_which_none_belongs_have_no_precision() -> None:
+    assert pair_average_precision([False, False], [0.3, 0.1]) == 0.0
+
+
+def test_the_rank_of_a_partner_equals_a_sorted_list_of_cosines() -> None:
+    first, second = some_vectors(40), some_vectors(40, seed=2)
+    second[:20] = first[:20] + 0.7 * second[:20]
+    cosines = unit(first.astype(np.float64)) @ unit(second.astype(np.float64)).T
+    by_hand = [sorted(row, reverse=True).index(row[place]) + 1 for place, row in enumerate(cosines)]
+    assert ranks_of_partners(first, second, [str(number) for number in range(40)]).tolist() == by_hand
+    assert len(set(by_hand)) > 5
+
+
+def test_equal_partners_are_one_text_and_equal_distances_do_not_flatter() -> None:
+    first = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    assert ranks_of_partners(first, first, ["a", "b", "a"]).tolist() == [1, 1, 1]
+    collapsed = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    assert ranks_of_partners(collapsed, collapsed, ["a", "b", "c"]).tolist() == [3, 3, 3]
+
+
+def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:
+    centres = 10 * some_vectors(3)
+    vectors = np.concatenate([centres + 0.1 * some_vectors(3, seed=seed) for seed in range(5, 25)])
+    labels = ["a", "b", "c"] * 20
+    assert clustering_v_measure(vectors, labels) == pytest.approx(1.0)
+    assert clustering_v_measure(vectors, np.random.default_rng(0).permutation(labels)) < 0.3

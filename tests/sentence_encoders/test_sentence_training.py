@@ -1,0 +1,176 @@
+"""What goes around the training of vectors: prompts, hard negatives, teachers, few labels, evaluation."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertsmith
+from bertsmith.datasets.examples import TextExample, TripletExample
+from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.sentence_encoders.few_labels import contrastive_pairs
+from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
+from bertsmith.sentence_encoders.teacher import taught
+from bertsmith.vectors.loading import load_embedder
+from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
+
+FAST = {"seeds": 1, "epochs": 1, "precision": "fp32", "baselines": False}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("base") / "model")
+
+
+def lines_file(path: Path, *records: dict[str, object]) -> Path:
+    path.write_text("\n".join(map(json.dumps, records)) + "\n", encoding="utf-8")
+    return path
+
+
+def partner_file(folder: Path) -> Path:
+    records = [{"anchor": f"{a} {b}", "positive": f"the {b} {a} film"} for a in PEOPLE for b in PLACES]
+    return lines_file(folder / "pairs.jsonl", *records)
+
+
+def test_prompts_and_pooling_are_written_and_used_and_equal_in_sentence_transformers(base: str, tmp_path: Path) -> None:
+    file = partner_file(tmp_path)
+    bertsmith.finetune(
+        base, "pairs", tmp_path / "run", train=file, dev=file, query_prompt="who ? ", passage_prompt="it was ",
+        widths="16,8", max_length=24, **FAST,
+    )  # fmt: skip
+    folder, text = tmp_path / "run" / "model", ["anna rome", "the film " * 8, ""]
+    embedder = load_embedder(folder)
+    assert embedder.max_length == 24
+    assert embedder.prompt == ""
+    queries, passages = embedder.for_queries().embed(text), embedder.for_passages().embed(text)
+    model = bertsmith.load(folder)
+    np.testing.assert_array_equal(model.embed(["who ? anna rome"])[0], queries[0])
+    np.testing.assert_array_equal(model.embed(text, prompt="document"), passages)
+    found = bertsmith.evaluate(folder, file).scores
+    assert found.keys() == {f"{name}{width}" for name in ("recall@1", "mrr@10") for width in ("", "@16", "@8")}
+    report = json.loads((tmp_path / "run" / "report.json").read_text())["runs"][0]["scores"]
+    assert found == pytest.approx(report, abs=1e-6)
+    library = pytest.importorskip("sentence_transformers")
+    theirs = library.SentenceTransformer(str(folder), device="cpu")
+    assert theirs.prompts == {"query": "who ? ", "document": "it was "}
+    np.testing.assert_allclose(queries, theirs.encode_query(text), atol=1e-5)
+    np.testing.assert_allclose(passages, theirs.encode_document(text), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "said", [{"prompts": ["query: "]}, {"prompts": {"query": 3}}, {"prompts": {"q": "a"}, "default_prompt_name": "b"}]
+)
+def test_malformed_prompts_are_refused_in_one_line(said: dict[str, object], base: str, tmp_path: Path) -> None:
+    bertsmith.make_static_vectors(base, tmp_path / "static")
+    (tmp_path / "static" / "config_sentence_transformers.json").write_text(json.dumps(said), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="prompt") as error:
+        bertsmith.load(tmp_path / "static")
+    assert "\n" not in str(error.value)
+
+
+def test_fewer_dimensions_are_the_first_numbers(base: str) -> None:
+    text = ["the good film", "rome"]
+    narrow = load_embedder(base, dimensions=8, normalize=True).embed(text)
+    whole = load_embedder(base).embed(text)[:, :8]
+    np.testing.assert_allclose(narrow, whole / np.linalg.norm(whole, axis=1, keepdims=True), atol=1e-6)
+    with pytest.raises(ConfigError, match="dimensions from 1 to 32"):
+        load_embedder(base, dimensions=33)
+
+
+def test_hard_negatives_are_near_and_no_partners(base: str) -> None:
+    pairs = examples_of("vectors of partners", 12)
+    embedder = load_embedder(base)
+    found = with_hard_negatives(pairs, embedder, 2)
+    partners = {(pair.first, pair.second) for pair in pairs if isinstance(pair, TextExample)}
+    assert sum(isinstance(one, TripletExample) for one in found) > 6
+    for one in found:
+        if isinstance(one, TripletExample):
+            vectors = embedder.embed(one.texts)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            cosines = vectors[1:] @ vectors[0]
+            assert (cosines[1:] <= LIMIT * cosines[0] + 1e-5).all()
+            assert all((one.texts[0], text) not in partners for text in one.texts[2:])
+
+
+def test_hard_negatives_need_pairs_without_labels(base: str) -> None:
+    with pytest.raises(ConfigError, match="pairs without labels"):
+        with_hard_negatives(examples_of("scored vectors", 4), load_embedder(base), 1)
+
+
+def test_a_teacher_scores_pairs_and_the_margins_of_triplets(base: str, tmp_path: Path) -> None:
+    train = lines_file(
+        tmp_path / "scored.jsonl",
+        *({"text1": a, "text2": b, "score": float(a == b)} for a in GOOD + BAD for b in GOOD + BAD),
+    )
+    bertsmith.finetune(base, "regression", tmp_path / "teacher", train=train, dev=train, reads="mean", **FAST)
+    teacher = bertsmith.load(tmp_path / "teacher")
+    name, pairs = taught(tmp_path / "teacher", "pairs", [TextExample(id="1", first="good", second="bad")])
+    assert name == "similarity"
+    assert pairs[0].label == pytest.approx(teacher.score([("good", "bad")])[0].value, abs=1e-5)
+    triplet = TripletExample(id="1", texts=("good", "fine", "bad"))
+    _, triplets = taught(tmp_path / "teacher", "triplets", [triplet])
+    near, far = teacher.score([("good", "fine"), ("good", "bad")])
+    assert triplets[0].margin == pytest.approx(near.value - far.value, abs=1e-5)
+    with pytest.raises(ConfigError, match="for a teacher"):
+        taught(tmp_path / "teacher", "texts", [])
+    result = bertsmith.finetune(
+        base, "pairs", tmp_path / "run", train=partner_file(tmp_path), teacher=tmp_path / "teacher", **FAST
+    )
+    assert (result.spec.name, result.spec.objective) == ("similarity", "cosine")
+
+
+def test_contrastive_pairs_have_both_kinds_and_depend_on_the_seed_alone() -> None:
+    examples = [TextExample(id=str(n), first=f"text {n}", label="ab"[n % 2]) for n in range(8)]
+    pairs = contrastive_pairs(examples, 1, per_text=3)
+    label = {one.first: one.label for one in examples}
+    assert len(pairs) == 8 * 6
+    assert all((label[one.first] == label[one.second]) == (one.label == 1.0) for one in pairs)
+    assert all(one.first != one.second for one in pairs)
+    assert pairs == contrastive_pairs(examples, 1, per_text=3)
+    assert pairs != contrastive_pairs(examples, 2, per_text=3)
+
+
+def test_few_labels_train_vectors_and_then_a_layer_and_resume_to_the_same_bytes(base: str, tmp_path: Path) -> None:
+    records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
+    train = lines_file(tmp_path / "few.jsonl", *records)
+    given = {"train": train, "dev": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
+    result = bertsmith.finetune(base, "classification", tmp_path / "run", **given)
+    assert result.runs[0].scores["accuracy"] > 0.7
+    layer = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    vectors = tmp_path / "run" / "continued" / "pairs" / "model" / "model.safetensors"
+    assert vectors.read_bytes() != (Path(base) / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "report.json").unlink()
+    bertsmith.finetune(base, "classification", tmp_path / "run", resume=True, **given)
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == layer
+
+
+def test_one_class_only_is_refused_for_few_labels() -> None:
+    with pytest.raises(ConfigError, match="several labels for the recipe setfit"):
+        contrastive_pairs([TextExample(id="1", first="a", label="x"), TextExample(id="2", first="b", label="x")], 1)
+
+
+def test_the_recipe_for_few_labels_refuses_other_tasks(base: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="single texts with one label each"):
+        bertsmith.finetune(base, "pairs", tmp_path / "run", train=partner_file(tmp_path), recipe="setfit")
+    assert not (tmp_path / "run").exists()
+
+
+def test_any_model_is_scored_on_pairs_triplets_and_clusters(base: str, tmp_path: Path) -> None:
+    labelled = lines_file(
+        tmp_path / "labelled.jsonl",
+        *({"text1": a, "text2": f"{b} {b}", "label": str(int(a == b))} for a in GOOD for b in GOOD + BAD),
+    )
+    assert bertsmith.evaluate(base, labelled, task="pairs").scores["average_precision"] > 0.8
+    triplets = lines_file(
+        tmp_path / "triplets.jsonl", {"anchor": "good", "positive": "good film", "negative": "who where ?"}
+    )
+    found = bertsmith.evaluate(base, triplets, task="triplets")
+    assert found.scores["triplet_accuracy"] in (0.0, 1.0)
+    clusters = lines_file(
+        tmp_path / "clusters.jsonl", *({"text": f"{word} {word}", "label": word} for word in GOOD for _ in range(4))
+    )
+    assert bertsmith.evaluate(base, clusters, task="clustering").scores["v_measure"] == pytest.approx(1.0)
+    alone = lines_file(tmp_path / "alone.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "x"})
+    with pytest.raises(InputError, match="different labels"):
+        bertsmith.evaluate(base, alone, task="clustering")
