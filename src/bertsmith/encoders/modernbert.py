@@ -290,7 +290,8 @@ NAMES = ParameterNames(
         "span": output("span", "span", "2D"),
     },
     copies={"decoder.weight": "bert.embeddings.word.weight"},
-    # Hugging Face calls the layer in front of the output layer "head" in every class.
+    # Hugging Face calls the layer in front of the output layer "head" in every class, so that a new classifier of a
+    # masked language model starts with the layer of the latter.
     variants={
         "ForMaskedLM": {
             "mlm.transform.weight": "head.dense.weight",
@@ -301,6 +302,7 @@ NAMES = ParameterNames(
         },
         "ForQuestionAnswering": {"span.weight": "classifier.weight", "span.bias": "classifier.bias"},
     },
+    starts_as={"bert.pooler.weight": "mlm.transform.weight", "bert.pooler.norm.weight": "mlm.norm.weight"},
     fused={"attn.Wqkv": ("query", "key", "value")},
     absent=lambda config, name: name == "bert.layers.0.attention_norm.weight",
 )
