@@ -6,6 +6,7 @@ switch there: they are written as a pipeline, with the general class that runs i
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UN
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 _BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
+
+Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
@@ -96,7 +99,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceToke
         VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
         InputError, ConfigError: a file is damaged.
     """
-    pipeline = read_object(folder / "tokenizer.json")
+    pipeline = _read_object(folder / "tokenizer.json")
     vocabulary = _read_vocabulary(folder, pipeline)
     if vocabulary is None:
         return None, []
@@ -115,7 +118,7 @@ def read_rules(
     if metadata.text_rules is not None:
         where = f"text_rules of '{folder / 'bertsmith.json'}'"
         return from_dict(TextRules, metadata.text_rules, where), []
-    switches = read_object(folder / "tokenizer_config.json")
+    switches = _read_object(folder / "tokenizer_config.json")
     normalizer = pipeline.get("normalizer")
     found: dict[str, Any] = {}
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
@@ -154,18 +157,18 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
 
 
 def read_tokenizer(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary.
 
     Args:
         metadata: see `read_wordpiece`.
-        usual: the special pieces of a vocabulary of another kind than WordPiece, where the files do not name them.
+        usual, describe: see `read_pipeline`, for a vocabulary of another kind than WordPiece.
 
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    description, lines = read_object(folder / "tokenizer.json"), folder / "vocab.txt"
+    description, lines = _read_object(folder / "tokenizer.json"), folder / "vocab.txt"
     model = description.get("model")
     is_wordpiece = isinstance(model, dict) and model.get("type") == "WordPiece"
     if isinstance(model, dict) and is_wordpiece and CLS not in model.get("vocab", ()):  # as in MPNet
@@ -178,17 +181,18 @@ def read_tokenizer(
         )
     if is_wordpiece or lines.exists():
         return read_wordpiece(folder, metadata)
-    return read_pipeline(folder, metadata, usual)
+    return read_pipeline(folder, metadata, usual, describe)
 
 
 def read_pipeline(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = _BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
         metadata: not used; the description is complete.
         usual: the special pieces, where the files do not name them.
+        describe: returns an older file of the folder and the description in it, or None.
 
     Raises:
         CheckpointError: the description cannot be run.
@@ -196,13 +200,16 @@ def read_pipeline(
         InputError: a file is damaged.
     """
     special = _special_named(folder, usual)
-    description = read_object(folder / "tokenizer.json")
+    description = _read_object(folder / "tokenizer.json")
     if description:
         return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
+    older = None if describe is None else describe(folder)
+    if older is not None:
+        return PipelineTokenizer(older[1], special, source=f"'{older[0]}'"), []
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (vocabulary.exists() and merges.exists()):
         return None, []
-    described = byte_level_json(read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
+    described = byte_level_json(_read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
     return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
 
 
@@ -212,7 +219,7 @@ def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
     Raises:
         InputError: a file is damaged.
     """
-    config = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
+    config = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
     named = {field: _content(config.get(f"{field}_token")) or piece for field, piece in usual._asdict().items()}
     return SpecialPieces(**named)
 
@@ -228,12 +235,12 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     Raises:
         BertsmithError: as for `read_wordpiece` and `read_pipeline`.
     """
-    description, vocabulary = read_object(folder / "tokenizer.json"), folder / "vocab.json"
+    description, vocabulary = _read_object(folder / "tokenizer.json"), folder / "vocab.json"
     source = folder / "tokenizer.json"
     if not description and vocabulary.exists() and not (folder / "vocab.txt").exists():
         require_file(folder / "merges.txt", "the merges of the vocabulary next to it")
         merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-        description, source = gpt_json(read_object(vocabulary), merges), vocabulary
+        description, source = gpt_json(_read_object(vocabulary), merges), vocabulary
     model = description.get("model")
     if not (isinstance(model, dict) and model.get("type") == "BPE"):
         return read_tokenizer(folder, metadata)
@@ -381,7 +388,7 @@ def _sequence(name: str, segment: int) -> dict[str, Any]:
     return {"Sequence": {"id": name, "type_id": segment}}
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; an empty one if there is no file."""
     if not path.exists():
         return {}

@@ -194,8 +194,7 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        pools = self.head.uses_pooler(self.folder.config)
-        unread = {self.head.saved_part} if pools else {self.head.saved_part, "pooler"}
+        unread = {self.head.saved_part} | (set() if self.head.uses_pooler(self.folder.config) else {"pooler"})
         missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
