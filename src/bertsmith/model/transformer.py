@@ -16,7 +16,6 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
@@ -63,7 +62,7 @@ class Pass:
     dtype: torch.dtype
     earlier: Earlier | None = None
     bias: Tensor | None = None
-    turns: Mapping[float, Turn] = MappingProxyType({})
+    turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
 
 
 class TransformerEncoder(Encoder):
