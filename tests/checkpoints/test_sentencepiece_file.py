@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.checkpoints.architectures import ARCHITECTURES
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.sentencepiece_file import (
-    read_albert_tokenizer,
-    read_sentencepiece,
-    read_xlm_roberta_tokenizer,
-)
+from bertsmith.checkpoints.sentencepiece_file import read_sentencepiece
 from bertsmith.errors import CheckpointError, InputError
 from oracles.double_array import packed
 from tasks.architecture_samples import peer_tokenizer, unigram_pieces
@@ -37,7 +34,7 @@ def write_model(path: Path, pieces: list[tuple[str, float]], *, kind: int = 1, t
 
 def test_an_albert_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
-    found, _ = read_albert_tokenizer(tmp_path, ModelMetadata())
+    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
     assert found is not None
     expected = peer_tokenizer("albert")(TEXTS, add_special_tokens=False)["input_ids"]
     assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == expected
@@ -50,7 +47,7 @@ def test_an_xlm_roberta_with_a_model_file_has_the_ids_of_transformers(tmp_path: 
     # The file has the order of SentencePiece; the model has that of fairseq.
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces)
-    found, _ = read_xlm_roberta_tokenizer(tmp_path, ModelMetadata())
+    found, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
     assert found is not None
     peer = peer_tokenizer("xlm-roberta")
     assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == peer(TEXTS, add_special_tokens=False)["input_ids"]
@@ -62,7 +59,7 @@ def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
 
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
-    found, _ = read_xlm_roberta_tokenizer(tmp_path, ModelMetadata())
+    found, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
     assert found is not None
     assert found.tokenize("ﬁlm") == ["▁film"]
 
@@ -70,12 +67,12 @@ def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
 def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    found, _ = read_albert_tokenizer(tmp_path, ModelMetadata())
+    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
     assert found is not None
     assert not found.rules.lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": 3}')
     with pytest.raises(InputError, match="true or false for keep_accents"):
-        read_albert_tokenizer(tmp_path, ModelMetadata())
+        ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x0a\xff\xff", b"\x0a\x05abcde", b"\xff" * 12])

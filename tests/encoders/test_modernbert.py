@@ -16,6 +16,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
+from bertsmith.vectors.loading import load_embedder
 from model.examples import random_batch, shake
 from tasks.architecture_samples import write_peer
 
@@ -143,6 +144,30 @@ def test_a_classifier_reads_the_first_token_or_the_mean(pooling: str, tmp_path: 
     batch = random_batch([5, 60, 33])
     with torch.no_grad():
         torch.testing.assert_close(model.eval()(batch), theirs(**padded(batch)).logits, rtol=0, atol=1e-5)
+
+
+def test_a_new_head_starts_with_the_layer_of_the_masked_language_model_as_in_transformers(tmp_path: Path) -> None:
+    write_peer(tmp_path, "modernbert", "ForMaskedLM")
+    theirs = transformers.ModernBertForTokenClassification.from_pretrained(tmp_path)
+    loaded = load_for_task(load_any(tmp_path), Head(part="classifier", outputs=3, pooled=False), keep_head=False)
+    assert loaded.new_parts == ("classifier",)
+    assert torch.equal(loaded.model.encoder.pooler.weight, theirs.head.dense.weight)
+    assert torch.equal(loaded.model.encoder.pooler.norm.weight, theirs.head.norm.weight)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_the_vector_of_the_pooler_is_what_the_classifier_reads(pooling: str, tmp_path: Path) -> None:
+    write_peer(tmp_path, "modernbert", "ForSequenceClassification", classifier_pooling=pooling)
+    folder = load_any(tmp_path)
+    found = load_embedder(tmp_path, pooling="pooler", device="cpu", normalize=False).embed(["the film", "it was"])
+    model = load_for_task(folder, Head(part="classifier", outputs=2, pooled=True), keep_head=True).model.eval()
+    tokenizer = folder.require_tokenizer()
+    around = tokenizer.template
+    rows = [[*around.start, *tokenizer.encode(text), *around.end] for text in ("the film", "it was")]
+    batch = Batch.from_flat(np.concatenate(rows), np.zeros(sum(map(len, rows)), np.int64), [len(row) for row in rows])
+    with torch.no_grad():
+        logits = torch.from_numpy(found) @ model.output_layer.weight.T + model.output_layer.bias
+        torch.testing.assert_close(logits, model(batch), rtol=0, atol=1e-5)
 
 
 def test_the_published_configuration_is_read_and_written() -> None:

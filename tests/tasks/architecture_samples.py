@@ -22,8 +22,7 @@ from bertsmith.encoders.elmo import ElmoConfig
 from bertsmith.encoders.gpt import GptConfig
 from bertsmith.encoders.modernbert import ModernBertConfig
 from bertsmith.encoders.mpnet import MpnetConfig
-from bertsmith.encoders.roberta import RobertaConfig
-from bertsmith.encoders.xlm_roberta import XlmRobertaConfig
+from bertsmith.encoders.roberta import RobertaConfig, XlmRobertaConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.text.tokenizer import Tokenizer

@@ -65,10 +65,19 @@ def described(*, lowercase: bool = True, splits_first: bool = True, scheme: str 
     }
 
 
-FORMS = [described(), described(lowercase=False), described(splits_first=False), described(scheme="first")]
+MARKED = described(lowercase=False)  # as transformers converts a model file
+MARKED["normalizer"] = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "Precompiled", "precompiled_charsmap": packed(TABLE)},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+    ],
+}
+FORMS = [described(), described(lowercase=False), described(splits_first=False), described(scheme="first"), MARKED]
 
 
-@pytest.mark.parametrize("description", FORMS, ids=["albert", "cased", "one step", "first word"])
+@pytest.mark.parametrize("description", FORMS, ids=["albert", "cased", "one step", "first word", "marked"])
 @given(text=TEXTS)
 def test_ids_and_their_text_are_those_of_the_package(description: dict[str, object], text: str) -> None:
     ours = UnigramPipeline.of(description, "here")

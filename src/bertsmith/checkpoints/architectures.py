@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.sentencepiece_file import read_albert_tokenizer, read_xlm_roberta_tokenizer
+from bertsmith.checkpoints.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
 from bertsmith.checkpoints.tokenizer_files import (
     read_gpt_tokenizer,
     read_pipeline,
@@ -31,7 +31,6 @@ from bertsmith.encoders import (
     mpnet,
     roberta,
     static,
-    xlm_roberta,
 )
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
@@ -69,7 +68,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
-    "albert": Architecture(albert.AlbertConfig, albert.AlbertModel, albert.NAMES, read_albert_tokenizer),
+    "albert": Architecture(
+        albert.AlbertConfig,
+        albert.AlbertModel,
+        albert.NAMES,
+        functools.partial(read_tokenizer, usual=OF_ALBERT, describe=describe_albert),
+    ),
     "modernbert": Architecture(
         modernbert.ModernBertConfig,
         modernbert.ModernBertModel,
@@ -77,7 +81,10 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
-        xlm_roberta.XlmRobertaConfig, roberta.RobertaModel, xlm_roberta.NAMES, read_xlm_roberta_tokenizer
+        roberta.XlmRobertaConfig,
+        roberta.RobertaModel,
+        roberta.XLM_NAMES,
+        functools.partial(read_tokenizer, describe=describe_xlm_roberta),
     ),
     "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_tokenizer),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),

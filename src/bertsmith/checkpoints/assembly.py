@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -157,6 +157,9 @@ def load_for_task(
         and not name.startswith(reinitialized or ("-",))
         and (keep_head or part_of(name) not in (head.saved_part, BLOCKS, READER))
     }
+    for name, other in architecture_of(config).names.starts_as.items():
+        if name in state and name not in taken and other in folder.tensors and not (keep_head or reinit_layers):
+            taken[name] = folder.tensors[other]
     if predicts and "mlm" not in folder.parts and config.piece_head != "tied":
         raise CheckpointError(
             expected=f"a head that predicts pieces in '{folder.name}', for the auxiliary language-model loss",

@@ -14,13 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.bpe_json import added_json
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_tokenizer
-from bertsmith.checkpoints.wordpiece_files import read_object
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.files import read_json
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SpecialPieces
 
 ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"
@@ -28,49 +24,37 @@ _UNIGRAM = 1  # TrainerSpec.model_type
 _MARK = "\u2581"
 
 
-_OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
-_OF_XLM_ROBERTA = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")
+OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 
 
-def read_albert_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder with an ALBERT, and notes; None if there is no vocabulary.
-
-    It is that of `tokenizer.json` or of `spiece.model`; an ALBERT that was trained here has WordPieces.
+def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The model file of an ALBERT, and the description of its tokenizer; None if the folder has none.
 
     Raises:
-        BertsmithError: see `read_tokenizer` and `read_sentencepiece`.
+        CheckpointError, InputError: a file is damaged.
     """
-    path = folder / ALBERT_FILE
-    if _has_others(folder) or not path.exists():
-        return read_tokenizer(folder, metadata, _OF_ALBERT)
-    settings = read_object(folder / "tokenizer_config.json")
-    switches = {name: settings.get(name, usual) for name, usual in (("do_lower_case", True), ("keep_accents", False))}
-    for name, value in switches.items():
+    path, config = folder / ALBERT_FILE, folder / "tokenizer_config.json"
+    if not path.exists():
+        return None
+    settings = read_json(config) if config.exists() else {}
+    switches = {"do_lower_case": True, "keep_accents": False}
+    for name in switches if isinstance(settings, dict) else ():
+        value = settings.get(name, switches[name])
         if not isinstance(value, bool):
-            raise InputError(
-                expected=f"true or false for {name} in the tokenizer files of '{folder}'",
-                found=repr(value),
-                fix="correct it",
-            )
-    found = read_sentencepiece(path)
-    described = albert_json(found, lowercase=switches["do_lower_case"], keep_accents=switches["keep_accents"])
-    return PipelineTokenizer(described, _OF_ALBERT, source=f"'{path}'"), []
+            raise InputError(expected=f"true or false for {name} in '{config}'", found=repr(value), fix="correct it")
+        switches[name] = value
+    lowercase, keep_accents = switches.values()
+    return path, albert_json(read_sentencepiece(path), lowercase=lowercase, keep_accents=keep_accents)
 
 
-def read_xlm_roberta_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder with an XLM-RoBERTa, from `tokenizer.json` or `sentencepiece.bpe.model`, and notes.
+def describe_xlm_roberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The model file of an XLM-RoBERTa, and the description of its tokenizer; None if the folder has none.
 
     Raises:
-        BertsmithError: see `read_tokenizer` and `read_sentencepiece`.
+        CheckpointError: the file is damaged.
     """
     path = folder / XLM_ROBERTA_FILE
-    if _has_others(folder) or not path.exists():
-        return read_tokenizer(folder, metadata, _OF_XLM_ROBERTA)
-    return PipelineTokenizer(xlm_roberta_json(read_sentencepiece(path)), _OF_XLM_ROBERTA, source=f"'{path}'"), []
-
-
-def _has_others(folder: Path) -> bool:
-    return (folder / "tokenizer.json").exists() or (folder / "vocab.txt").exists()
+    return (path, xlm_roberta_json(read_sentencepiece(path))) if path.exists() else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ runs it. WordPieces are those of `wordpiece_files.py`.
 """
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, UNK, SpecialPieces
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
+Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
+
 
 def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
     """The content of `tokenizer_config.json`."""
@@ -54,13 +57,13 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
 
 
 def read_tokenizer(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary.
 
     Args:
         metadata: see `read_wordpiece`.
-        usual: the special pieces of a vocabulary of another kind than WordPiece, where the files do not name them.
+        usual, describe: see `read_pipeline`, for a vocabulary of another kind than WordPiece.
 
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
@@ -81,7 +84,7 @@ def read_tokenizer(
         return read_wordpiece(folder, metadata)
     if (kind == "BPE" and model.get("end_of_word_suffix")) or (not description and _marks_ends(folder / "vocab.json")):
         return read_gpt_tokenizer(folder, metadata)
-    return read_pipeline(folder, metadata, usual)
+    return read_pipeline(folder, metadata, usual, describe)
 
 
 def _marks_ends(path: Path) -> bool:
@@ -90,13 +93,14 @@ def _marks_ends(path: Path) -> bool:
 
 
 def read_pipeline(
-    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL
+    folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
         metadata: not used; the description is complete.
         usual: the special pieces, where the files do not name them.
+        describe: returns an older file of the folder and the description in it, or None.
 
     Raises:
         CheckpointError: the description cannot be run.
@@ -107,6 +111,9 @@ def read_pipeline(
     description = read_object(folder / "tokenizer.json")
     if description:
         return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
+    older = None if describe is None else describe(folder)
+    if older is not None:
+        return PipelineTokenizer(older[1], special, source=f"'{older[0]}'"), []
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (vocabulary.exists() and merges.exists()):
         return None, []

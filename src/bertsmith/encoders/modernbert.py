@@ -23,7 +23,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.noise import dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, output
-from bertsmith.model.rotary import Turn, turn_of, turned
+from bertsmith.model.rotary import turn_of, turned
 from bertsmith.model.transformer import Layer, Pass, TransformerEncoder
 from bertsmith.settings import help_field, require
 
@@ -189,13 +189,6 @@ class ModernBertConfig(EncoderConfig):
         return NAMES.count(self, pooler=pooler, heads=heads)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RotaryPass(Pass):
-    """What the layers share in a forward pass, with the turns of all tokens by the base of their angles."""
-
-    turns: Mapping[float, Turn]
-
-
 class ModernBertLayer(Layer):
     """Attention and a gated feed-forward network, each of a norm of the residual stream, to which it is added."""
 
@@ -203,7 +196,7 @@ class ModernBertLayer(Layer):
     is_gated: ClassVar[bool] = True
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
-        super().__init__(config, number)
+        super().__init__(config)
         self.window = config.local_attention // 2 if config.is_local(number) else None
         self.base = config.local_rope_theta if config.is_local(number) else config.global_rope_theta
         self.norms_attention = number > 0
@@ -227,7 +220,6 @@ class ModernBertLayer(Layer):
 
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D], turned by their positions."""
-        assert isinstance(shared, RotaryPass)
         turn = shared.turns[self.base]
         return turned(query, turn if read is None else turn.at(read.positions)), turned(key, turn)
 
@@ -245,15 +237,7 @@ class ModernBertModel(TransformerEncoder):
         """The turns of all tokens, once for all layers."""
         config, positions = self.config, basis.batch.positions
         bases = {config.global_rope_theta, config.local_rope_theta}
-        turns = {base: turn_of(positions, base, config.head_size) for base in bases}
-        return RotaryPass(
-            batch=basis.batch,
-            noise=basis.noise,
-            trace=basis.trace,
-            dtype=basis.dtype,
-            earlier=basis.earlier,
-            turns=turns,
-        )
+        return dataclasses.replace(basis, turns={base: turn_of(positions, base, config.head_size) for base in bases})
 
 
 _L, _M = "bert.layers.{i}", "model.layers.{i}"
@@ -290,7 +274,8 @@ NAMES = ParameterNames(
         "span": output("span", "span", "2D"),
     },
     copies={"decoder.weight": "bert.embeddings.word.weight"},
-    # Hugging Face calls the layer in front of the output layer "head" in every class.
+    # Hugging Face calls the layer in front of the output layer "head" in every class, so that a new classifier of a
+    # masked language model starts with the layer of the latter.
     variants={
         "ForMaskedLM": {
             "mlm.transform.weight": "head.dense.weight",
@@ -301,6 +286,7 @@ NAMES = ParameterNames(
         },
         "ForQuestionAnswering": {"span.weight": "classifier.weight", "span.bias": "classifier.bias"},
     },
+    starts_as={"bert.pooler.weight": "mlm.transform.weight", "bert.pooler.norm.weight": "mlm.norm.weight"},
     fused={"attn.Wqkv": ("query", "key", "value")},
     absent=lambda config, name: name == "bert.layers.0.attention_norm.weight",
 )

@@ -1,9 +1,10 @@
 """RoBERTa: BERT's layers, one segment, positions that start after the padding id, byte-level BPE.
 
-A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head.
+A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head. XLM-RoBERTa is the same with
+a vocabulary of 100 languages, whose pieces are those of SentencePiece.
 
-Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Approach"; the module names of Hugging Face's
-RoBERTa.
+Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Approach"; Conneau et al. (2020),
+"Unsupervised Cross-lingual Representation Learning at Scale"; the module names of Hugging Face's RoBERTa.
 """
 
 import dataclasses
@@ -34,6 +35,16 @@ class RobertaConfig(EncoderConfig):
     def first_position(self) -> int:
         """The row of the position table for the first token: the one after the padding id."""
         return self.pad_token_id + 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class XlmRobertaConfig(RobertaConfig):
+    """The shape of an XLM-RoBERTa encoder."""
+
+    model_type: ClassVar[str] = "xlm-roberta"
+    display_name: ClassVar[str] = "XLM-RoBERTa"
+
+    vocab_size: int = help_field(250002, "pieces in the vocabulary")
 
 
 class RobertaModel(TransformerEncoder):
@@ -82,3 +93,4 @@ NAMES = ParameterNames(
         }
     },
 )
+XLM_NAMES = dataclasses.replace(NAMES, class_prefix="XLMRoberta")

@@ -19,7 +19,7 @@ from torch import Tensor
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import ConfigError
-from bertsmith.heads.row_vectors import apart_of_rows, pair_of_rows
+from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layer_choice import LayerChoice
@@ -124,7 +124,7 @@ class FrozenEncoder(RowEncoder):
             lambda picked, batch: self._pooled(picked, choice, pooling, batch),
             (width,),
             "texts",
-            reads=self._reads_rows if pooling in OF_ONE else lambda _: None,
+            reads=self._reads_rows if pooling in OF_ONE and not self._pools_mean(pooling) else lambda _: None,
             apart=pooling == APART,
             progress=progress,
         )
@@ -135,10 +135,14 @@ class FrozenEncoder(RowEncoder):
         width = (choice.width(self.hidden_size),)
         return self._vectors(features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens")
 
+    def _pools_mean(self, pooling: str) -> bool:
+        return pooling == "pooler" and self.model.config.pools_mean
+
     def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, batch: Batch) -> Tensor:
         """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
         if pooling == "pooler":
-            return self.model.pool(choice.join(picked)).float()
+            joined = choice.join(picked)
+            return self.model.pool(mean_of_rows(joined, batch.lengths) if self._pools_mean(pooling) else joined).float()
         mixed = choice.join(picked.float())
         if pooling in OF_ONE:
             return mixed

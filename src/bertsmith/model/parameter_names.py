@@ -76,6 +76,8 @@ class ParameterNames:
         is_transposed: whether Hugging Face, too, stores the matrices of linear layers as [in, out].
         fused: the end of the Hugging Face name of layers that are stored as one, side by side, to what is added to the
             name of each of them here.
+        starts_as: a parameter that a new head trains to the one that it starts as, where a checkpoint has that one
+            instead; both by our name.
         without_bias: the Hugging Face name of the matrix of an output layer to the name that its bias would have, for
             layers that have none there; here it is zero.
         absent: whether a parameter (our name, with the number of its layer) does not exist in a model of this shape.
@@ -95,6 +97,7 @@ class ParameterNames:
     sizes: "Callable[[EncoderConfig, int], Mapping[str, int]] | None" = None
     is_transposed: bool = False
     fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    starts_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
     without_bias: Mapping[str, str] = dataclasses.field(default_factory=dict)
     absent: "Callable[[EncoderConfig, str], bool] | None" = None
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -6,7 +6,7 @@ width, A heads, V vocabulary, L layers.
 Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT,
 RoBERTa and ELECTRA differ only by their configuration: segments or none, where positions start, the width of the
 embeddings, the activation of the pooler. An architecture with other layers has a subclass of `Layer`, and one with
-positions inside attention a subclass of `Pass`.
+positions inside attention adds them to the `Pass` that all layers share.
 
 In training, the residual stream stays in fp32 where products run in bf16, which halves the error of the gradient; see
 docs/decisions/0019-residuals-in-fp32.md.
@@ -15,7 +15,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import torch
@@ -36,6 +36,7 @@ from bertsmith.model.layers import (
 )
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
+from bertsmith.model.rotary import Turn
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -51,7 +52,8 @@ class Pass:
         dtype: of the matrix products and of attention.
         earlier: keys and values of the tokens before the batch.
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
-            the query, plus P - 1.
+            the query, plus P - 1; P tokens of the longest sequence.
+        turns: those of rotary positions, for all tokens, by the base of their angles.
     """
 
     batch: Batch
@@ -60,6 +62,7 @@ class Pass:
     dtype: torch.dtype
     earlier: Earlier | None = None
     bias: Tensor | None = None
+    turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
 
 
 class TransformerEncoder(Encoder):
@@ -84,7 +87,7 @@ class TransformerEncoder(Encoder):
 
     def new_layer(self, number: int) -> "Layer":
         """A layer, without initial values; `number` counts from 0."""
-        return Layer(self.config, number)
+        return Layer(self.config)
 
     @property
     def word_table(self) -> Tensor:
@@ -118,10 +121,8 @@ class TransformerEncoder(Encoder):
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype), earlier)
         if trace is not None:
             trace.hidden_states.append(hidden)
-        shared, stack = (
-            self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier)),
-            self.stack,
-        )
+        shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
+        stack = self.stack
         for number, layer in enumerate(stack, start=1):
             hidden = layer(hidden, shared, read if number == len(stack) else None, str(number))
             if number == len(stack) and self.final_norm is not None:
@@ -185,9 +186,6 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
-    Args:
-        number: of the layer, from 0.
-
     Attributes:
         window: how far a query sees, in tokens on each side; None if it sees the whole sequence.
     """
@@ -195,9 +193,9 @@ class Layer(nn.Module):
     window: int | None = None
     is_gated: ClassVar[bool] = False  # the inner layer has 2 I outputs, of which one half is multiplied by the other
 
-    def __init__(self, config: "EncoderConfig", number: int) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
-        self.config, self.number = config, number
+        self.config = config
         width, inner, bias = config.hidden_size, config.intermediate_size, config.has_biases
         self.query = nn.Linear(width, width, bias=bias)
         self.key = nn.Linear(width, width, bias=bias)

@@ -231,6 +231,16 @@ def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
     return None
 
 
+def marks_spaces(normalizer: Any) -> bool:
+    """Whether a step of a normalizer replaces spaces by something else, so that what is around them matters."""
+    if not isinstance(normalizer, Mapping):
+        return False
+    if normalizer.get("type") == "Replace":
+        pattern = "".join(map(str, (normalizer.get("pattern") or {}).values()))
+        return (" " in pattern or "\\s" in pattern) and str(normalizer.get("content")) != " "
+    return any(marks_spaces(one) for one in normalizer.get("normalizers", ()))
+
+
 def normalized(text: str, steps: tuple[Step, ...]) -> str:
     """The text after all steps."""
     for step in steps:

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 from bertsmith.errors import CheckpointError
-from bertsmith.text.charsmap import Step, attaches, normalized, normalized_with_places, steps_of
+from bertsmith.text.charsmap import (
+    Step,
+    attaches,
+    marks_spaces,
+    normalized,
+    normalized_with_places,
+    steps_of,
+)
 
 _UNKNOWN_PENALTY = 10.0  # nats below the least probable piece
 _MOST_CACHED, _LONGEST_CACHED = 2**17, 64  # words, and characters of a word
@@ -151,7 +158,7 @@ class UnigramPipeline:
                 fix="use the tokenizer.json that was published with the model",
             ) from None
         # Whether what is between two spaces has pieces of its own, whatever is around it; these are remembered.
-        self._is_local = splits_first and scheme in ("always", "never")
+        self._is_local = splits_first and scheme != "first" and not marks_spaces(description.get("normalizer"))
         self._of_chunk: dict[str, list[int]] = {}
         self._all_added = _pattern(self._added)
         self._not_special = _pattern([text for text, one in self._added.items() if not one.get("special")])
