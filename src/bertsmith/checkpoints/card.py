@@ -17,7 +17,7 @@ from bertsmith.checkpoints.metadata import CARD, METADATA, WHOLE_ROWS, ModelMeta
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, READERS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -341,6 +341,8 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
     reads = metadata.reads
     if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
         return "The encoder loads in `transformers`, which has no head with a BiLSTM."
+    if library == "transformers" and _has(tensors, READER):
+        return "The encoder loads in `transformers`, which has no head over the windows of a text."
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads in ("cls", CONCAT):
