@@ -166,7 +166,7 @@ def with_additions(card: str, older: str) -> str | None:
     if not found:
         return None
     new_header, new_text = _parts(card)
-    theirs = {line.split(":")[0] for line in header} - {*_WRITTEN}
+    theirs = {line.split(":")[0] for line in header if not line.startswith((" ", "-"))} - {*_WRITTEN}
     new_header = [line for line in new_header if line.split(":")[0] not in theirs]  # such as a licence they changed
     lines, keep = [], False
     for line in header:
