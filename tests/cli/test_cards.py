@@ -14,8 +14,9 @@ from bertsmith.checkpoints.card import CARD, LIBRARIES, with_additions
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.errors import CheckpointError
+from bertsmith.errors import CheckpointError, InputError
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.settings import WINDOWED
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TRAINING = {"examples": 1200, "dev_examples": 120, "learning_rate": 5e-5, "seed": 1}
@@ -79,7 +80,7 @@ def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kin
     assert "- examples: 1,200\n" in text
     assert "`sha256:77aa`" in text
     assert all(f"`{label}`" in text for label in spec.labels)
-    by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text == "windows"
+    by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text in WINDOWED
     assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 
@@ -195,3 +196,24 @@ def test_languages_are_in_the_header_once(tmp_path: Path) -> None:
     assert joined is not None
     data = ModelCard(joined).data
     assert (data.language, data.license) == (["en", "th"], "mit")
+
+
+def test_a_licence_and_the_texts_are_in_the_card_and_stay_as_people_change_them(tmp_path):
+    metadata = ModelMetadata(
+        task="pretraining", licence="apache-2.0", sources=tuple(f"`{n}.txt`, 9 words" for n in range(25))
+    )
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=3), TOKENIZER, metadata)
+    header, text = parts(tmp_path / "model")
+    assert header["license"] == "apache-2.0"
+    assert "## Text\n\n- `0.txt`, 9 words\n" in text
+    assert "- and 5 more files, all of them in `bertsmith.json`" in text
+    assert "The language, what the model should" in text
+    again = load_any(tmp_path / "model").metadata
+    assert (again.licence, again.sources) == ("apache-2.0", metadata.sources)
+    card = (tmp_path / "model" / CARD).read_text()
+    assert sorted(with_additions(card, card).split("\n")) == sorted(card.split("\n"))
+    changed = card.replace('license: "apache-2.0"', "license: mit")
+    assert with_additions(card, changed).count("license:") == 1
+    assert "license: mit" in with_additions(card, changed)
+    with pytest.raises(InputError, match="a list of strings as sources"):
+        ModelMetadata.from_dict({"sources": "a.txt"})

@@ -35,7 +35,7 @@ from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 needs_onnx = pytest.mark.usefixtures("_onnx")
 
@@ -85,7 +85,7 @@ def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name:
 
 
 @needs_onnx
-@pytest.mark.parametrize("kind", [*SPECS, None])
+@pytest.mark.parametrize("kind", [*WITH_GRAPH, None])
 def test_every_kind_of_model_is_exported_on_built_in_sentences(kind: str | None, base: Path, tmp_path: Path) -> None:
     source = base if kind is None else write_task(tmp_path / "model", kind)
     _, lines = export(source, tmp_path / "out", to="onnx")

@@ -30,7 +30,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 onnx = pytest.importorskip("onnx", reason="needs the extra export")
 pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -113,7 +113,7 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", WITH_GRAPH)
 def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(
     kind: str, is_causal: bool, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from bertsmith.datasets.examples import (
 )
 from bertsmith.model.config import BertConfig
 from bertsmith.randomness import generator
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -168,6 +169,8 @@ SPECS = {
         settings=TaskSettings(max_length=16, stride=4),
     ),
 }
+# The kinds whose models have an ONNX form.
+WITH_GRAPH = [name for name, spec in SPECS.items() if spec.settings.long_text not in HIERARCHICAL]
 
 
 def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:

@@ -83,8 +83,9 @@ def continued(prepared: Prepared, place: Path, model: str, outer: RunFolder | No
             )
             RunFolder.open(run).clear()
     except (ConfigError, InputError):
-        # Nothing is trained yet, and the folder would only block the next attempt.
-        if not resume and outer is not None:
+        # If nothing is trained yet, the folder would only block the next attempt.
+        is_trained = (run / SETTINGS_FILE).is_file() and RunFolder.open(run).last_step() is not None
+        if not (resume or outer is None or is_trained):
             for entry in place.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertsmith.corpus.docstrings import docstring_documents
-from bertsmith.corpus.encode import DRAWS, draw_of, sentence_key
+from bertsmith.corpus.hashing import DRAWS, draw_of, sentence_key
 from bertsmith.corpus.readers import Document, ReadingSettings, ReadReport, read_documents
 from bertsmith.corpus.sources import Source, find_sources, total_bytes
 from bertsmith.files import digest_file

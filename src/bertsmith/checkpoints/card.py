@@ -18,7 +18,7 @@ from bertsmith.checkpoints.metadata import CARD, METADATA, WHOLE_ROWS, ModelMeta
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READERS, part_of
+from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, READERS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -98,6 +98,7 @@ _READS = {
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _MOST_SOURCES = 20
+_LICENCE = "license:"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
 _PIPELINES = {  # by the hub's names
@@ -168,8 +169,8 @@ def with_additions(card: str, older: str) -> str | None:
     if not found:
         return None
     new_header, new_text = _parts(card)
-    theirs = {line.split(":")[0] for line in header} - {*_WRITTEN}
-    new_header = [line for line in new_header if line.split(":")[0] not in theirs]  # such as a licence they changed
+    if any(line.startswith(_LICENCE) for line in header):  # which they may have changed
+        new_header = [line for line in new_header if not line.startswith(_LICENCE)]
     lines, keep = [], False
     written = {*_WRITTEN, *(line.split(":")[0] for line in new_header)}
     for line in header:
@@ -346,6 +347,8 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
     reads = metadata.reads
     if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
         return "The encoder loads in `transformers`, which has no head with a BiLSTM."
+    if library == "transformers" and _has(tensors, READER):
+        return "The encoder loads in `transformers`, which has no head over the windows of a text."
     whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads in ("cls", CONCAT):

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import bertsmith
-from bertsmith.corpus.encode import DRAWS, EncodedBlock, Item, default_workers, draw_of, encode_blocks
+from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
+from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
 from bertsmith.corpus.languages import read_languages
 from bertsmith.corpus.readers import (

@@ -5,13 +5,11 @@ The result does not depend on which process encodes a block: a block is parsed a
 
 import collections
 import dataclasses
-import hashlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.corpus.hashing import sentence_key
 from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
 from bertsmith.corpus.readers import FileRead
 from bertsmith.corpus.shards import token_type
@@ -28,18 +27,6 @@ from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.tokenizer import Tokenizer
 
 _WAITING_PER_WORKER = 3
-DRAWS = 2**64  # a document is held out if its draw is below the held-out share of this
-
-
-def sentence_key(sentence: str) -> int:
-    """The checksum of a sentence; the sum over a document determines whether it is held out."""
-    return zlib.crc32(sentence.encode("utf-8", "surrogatepass"))
-
-
-def draw_of(key: int) -> int:
-    """The draw of a document, from 0 to below `DRAWS`, from the sum of the checksums of its sentences."""
-    mixed = hashlib.blake2b((key % DRAWS).to_bytes(8, "little"), digest_size=8).digest()
-    return int.from_bytes(mixed, "little")
 
 
 @dataclasses.dataclass(frozen=True)

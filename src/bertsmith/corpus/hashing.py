@@ -3,8 +3,12 @@
 A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2**64, where `word` is a pseudo-random
 number for each id. Two different runs collide with a probability of about 1 in 10**19; among a billion runs a collision
 is unlikely.
+
+The checksum of the sentences of a document, which is that of their text, determines whether the document is held out.
 """
 
+import hashlib
+import zlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,18 @@ Hashes = Words
 
 _FIRST_MERGE = 2**20
 MOST_COUNTED = 2**23
+DRAWS = 2**64  # a document is held out if its draw is below the held-out share of this
+
+
+def sentence_key(sentence: str) -> int:
+    """The checksum of a sentence; the sum over a document determines whether it is held out."""
+    return zlib.crc32(sentence.encode("utf-8", "surrogatepass"))
+
+
+def draw_of(key: int) -> int:
+    """The draw of a document, from 0 to below `DRAWS`, from the sum of the checksums of its sentences."""
+    mixed = hashlib.blake2b((key % DRAWS).to_bytes(8, "little"), digest_size=8).digest()
+    return int.from_bytes(mixed, "little")
 
 
 def _powers(count: int) -> Hashes:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus.encode import EncodedBlock
+from bertsmith.corpus.hashing import DRAWS
 from bertsmith.corpus.languages import LanguageSettings, find_languages, no_text
 from bertsmith.corpus.removal import WaitingDocuments
 from bertsmith.corpus.shards import Corpus
@@ -24,8 +25,6 @@ from bertsmith.randomness import generator
 from bertsmith.settings import help_field
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vocabularies.languages import smoothed_shares
-
-_DRAWS = 2**64
 
 Ints = npt.NDArray[np.int64]
 
@@ -157,7 +156,7 @@ class _Split:
             self.training[documents] -= min(max(1, round(fraction * count)), count - 1)
             return
         # Copies have the same draw, so they are held out together.
-        limit = max(np.uint64(int(fraction * _DRAWS)), draws.min())
+        limit = max(np.uint64(int(fraction * DRAWS)), draws.min())
         self.training[documents[draws <= min(limit, _next_below(draws))]] = 0
 
     def training_tokens(self, documents: Ints) -> int:

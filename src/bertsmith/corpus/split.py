@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bertsmith.corpus.encode import DRAWS
+from bertsmith.corpus.hashing import DRAWS
 from bertsmith.corpus.shards import HELD_OUT, ShardWriter, read_shard
 from bertsmith.corpus.weights import Weights
 from bertsmith.progress import counted

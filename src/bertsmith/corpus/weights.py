@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.encode import DRAWS, draw_of
+from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.errors import ConfigError
 from bertsmith.progress import counted
 from bertsmith.settings import require_number

@@ -208,7 +208,9 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         parts = split_settings({**given, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
         with silently(not self.verbose):
             model = load_any(self.model)
-        situation = situation_of("classification", "classification", len(train), model)
+        situation = situation_of(
+            "classification", "classification", len(train), model, settings=TaskSettings(**parts[TaskSettings])
+        )
         values = resolved(self.recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
         parts |= split_settings(values, [FinetuningSettings, RecipeSettings])
         spec = TaskSpec(
