@@ -14,6 +14,7 @@ in any language before. The cells:
   languages, three on one; retrieval of the parallel sentence from the English one by cosine of mean vectors (200
   candidates); and a classification that the data allows: is a sentence from the news or from an encyclopedia (the first
   375 and the next 375 sentences), trained on English and tested on all languages, three seeds;
+* `segmenter`: the speed of the segmenter of Chinese words;
 * `chinese`: masks of single characters and of whole words (`--chinese-words`), from scratch, and a linear model on
   character n-grams, on 1,000 labels of ChnSentiCorp, three seeds.
 
@@ -49,6 +50,7 @@ from bertsmith.files import write_text
 from bertsmith.library.training import finetune, pretrain
 from bertsmith.library.vocabulary import learn_vocabulary
 from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.chinese_words import segmenter
 from bertsmith.progress import quiet
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.normalize import TextRules, basic_tokens
@@ -74,7 +76,7 @@ def main() -> None:
     parser.add_argument("--novel", type=Path, help="English text for the cells `exponent`")
     parser.add_argument("--work", type=Path, required=True, help="folder for models, kept for the next call")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--only", default="rules,splits,exponent,transfer,chinese")
+    parser.add_argument("--only", default="rules,splits,exponent,transfer,segmenter,chinese")
     options = parser.parse_args()
     described = machine()
     path = RESULTS / f"languages_{machine_label(described)}_torch-{described['packages']['torch']}.jsonl"
@@ -85,6 +87,7 @@ def main() -> None:
         "splits": lambda folder: measure_splits(cells, texts),
         "exponent": lambda folder: measure_exponents(cells, texts, options.novel, folder),
         "transfer": lambda folder: measure_transfer(cells, texts, options.steps, folder),
+        "segmenter": lambda folder: measure_segmenter(cells, texts),
         "chinese": lambda folder: measure_chinese(cells, options.data / "cls" / "chnsenticorp", options.steps, folder),
     }
     with quiet():
@@ -267,6 +270,21 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
 
     cells.run("retrieve character n-grams", by_characters)
     cells.run("genre en character n-grams", linear)
+
+
+def measure_segmenter(cells: Cells, texts: Texts) -> None:
+    """Characters that the segmenter of Chinese words reads in a second of processor time."""
+    text = "\n".join(texts["zh"])
+
+    def measure() -> dict[str, Any]:
+        segment = segmenter()
+        segment(text)  # the first call reads the dictionary
+        start = time.process_time()
+        for _ in range(20):
+            segment(text)
+        return {"characters_per_second": round(20 * len(text) / (time.process_time() - start), -4)}
+
+    cells.run("segment Chinese", measure)
 
 
 def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:

@@ -20,7 +20,7 @@ from bertsmith.vocabularies.languages import require_exponent
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 
 # A script puts spaces between words if there are at most this many characters between two spaces on average: about 8 in
-# Finnish, 26 in Thai.
+# Finnish, 30 in Thai.
 LONGEST_MEAN_WORD = 12
 MOST_PASSES = 20  # more repetitions of a language are worth a warning
 MOST_UNKNOWN = 0.01  # a larger fraction of unknown pieces is worth a warning

@@ -1,7 +1,7 @@
 """Which Chinese characters in rows of tokens belong to one word, for whole-word masks.
 
 BERT reads every Chinese character as a token of its own, so the pieces do not show where words are. A segmenter finds
-them: the package `rjieba` (docs/decisions/0023-chinese-words.md). It is asked while rows are masked, about four million
+them: the package `rjieba` (docs/decisions/0023-chinese-words.md). It is asked while rows are masked, about six million
 characters a second, so a corpus is the same with and without it. A word never crosses another token.
 
 Source: Cui et al. (2019), "Pre-training with whole word masking for Chinese BERT".
