@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from bertsmith import load
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.special_pieces import with_special_pieces
-from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer
+from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_tokenizer
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -64,6 +65,13 @@ def peer(folder: Path) -> transformers.PreTrainedTokenizerBase:
     values = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]
     return transformers.OpenAIGPTTokenizer(vocab=values, merges=[tuple(line.split(" ")) for line in lines])
+
+
+def test_a_folder_whose_architecture_is_not_known_is_read_by_its_pieces(published: Path) -> None:
+    ours, _ = read_tokenizer(published, ModelMetadata())
+    assert ours is not None
+    assert ours.encode("The unfilmed film.").tolist() == peer(published)("The unfilmed film.")["input_ids"]
+    assert read_tokenizer_file(published).settings == ours.settings
 
 
 def test_it_is_read_from_a_tokenizer_json_too_and_words_are_counted_by_their_ends(
