@@ -46,9 +46,9 @@ from bertsmith.comparison.systems import FineTuned, FrozenMean, System
 from bertsmith.corpus.shards import Corpus
 from bertsmith.files import read_json, write_json
 from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.first_model import new_model
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import new_model
 from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec

@@ -6,12 +6,8 @@ import random
 import pytest
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import (
-    read_wordpiece,
-    tokenizer_config,
-    tokenizer_json,
-    write_tokenizer,
-)
+from bertsmith.checkpoints.tokenizer_files import read_wordpiece
+from bertsmith.checkpoints.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import write_json
 from bertsmith.model.config import BertConfig

@@ -12,12 +12,7 @@ from typing import Any
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
-from bertsmith.checkpoints.tokenizer_files import (
-    read_gpt_tokenizer,
-    read_pipeline,
-    read_tokenizer,
-)
-from bertsmith.checkpoints.wordpiece_files import read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_tokenizer, read_wordpiece
 from bertsmith.encoders import (
     albert,
     awd_lstm,

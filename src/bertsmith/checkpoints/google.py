@@ -18,8 +18,8 @@ from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
+from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
-from bertsmith.checkpoints.wordpiece_files import guess_rules, read_rules
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text

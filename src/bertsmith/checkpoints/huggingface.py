@@ -25,7 +25,8 @@ from bertsmith.checkpoints.model_folder import (
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
-from bertsmith.checkpoints.tokenizer_files import with_rules, with_segments, write_tokenizer
+from bertsmith.checkpoints.tokenizer_files import with_rules, with_segments
+from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json

@@ -1,9 +1,7 @@
-"""Reads and writes the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
+"""Reads the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
 
 `tokenizer.json` repeats the vocabulary and describes the rules as a pipeline; `tokenizer_config.json` names the class
-and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) and the
-splitting of scripts without spaces have no switch there: they are written as a pipeline, with the general class that
-runs it. WordPieces are those of `wordpiece_files.py`.
+and its switches. They are written by `tokenizer_writing.py`.
 """
 
 import dataclasses
@@ -20,40 +18,158 @@ from bertsmith.checkpoints.bpe_json import (
     template_json,
 )
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.wordpiece_files import (
-    SPLIT_UNSPACED,
-    content_of,
-    read_object,
-    read_wordpiece,
-    tokenizer_json,
-)
-from bertsmith.errors import ConfigError, VocabularyError
-from bertsmith.files import require_file, write_json
-from bertsmith.model.config import EncoderConfig
+from bertsmith.errors import ConfigError, InputError, VocabularyError
+from bertsmith.files import read_json, require_file
+from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import CLS, UNK, SpecialPieces
+from bertsmith.text.unspaced import PATTERN
+from bertsmith.text.vocabulary import CLS, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
+_SPLIT = TextRules(split_unspaced=True)
+
+
+SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
+
+
+def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceTokenizer | None, list[str]]:
+    """The WordPiece tokenizer of a folder and notes on where its rules come from; None if there is no vocabulary.
+
+    Args:
+        metadata: its text rules take precedence over those in other files.
+
+    Raises:
+        VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
+        InputError, ConfigError: a file is damaged.
+    """
+    pipeline = read_object(folder / "tokenizer.json")
+    vocabulary = _read_vocabulary(folder, pipeline)
+    if vocabulary is None:
+        return None, []
+    rules, notes = read_rules(folder, pipeline, vocabulary, metadata)
+    return WordPieceTokenizer(vocabulary, rules), notes
+
+
+def read_rules(
+    folder: Path, pipeline: dict[str, Any], vocabulary: Vocabulary, metadata: ModelMetadata
+) -> tuple[TextRules, list[str]]:
+    """The rules of a folder: from the metadata, from the tokenizer's files, or guessed from the vocabulary.
+
+    Raises:
+        InputError, ConfigError: a file is damaged.
+    """
+    if metadata.text_rules is not None:
+        where = f"text_rules of '{folder / 'bertsmith.json'}'"
+        return from_dict(TextRules, metadata.text_rules, where), []
+    switches = read_object(folder / "tokenizer_config.json")
+    normalizer = pipeline.get("normalizer")
+    found: dict[str, Any] = (
+        {"split_unspaced": True} if pipeline.get("pre_tokenizer") == pre_tokenizer_json(_SPLIT) else {}
+    )
+    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
+        found |= {
+            "lowercase": normalizer.get("lowercase"),
+            "strip_accents": normalizer.get("strip_accents"),
+            "split_cjk": normalizer.get("handle_chinese_chars"),
+        }
+    for switch, field in (
+        ("do_lower_case", "lowercase"),
+        ("strip_accents", "strip_accents"),
+        ("tokenize_chinese_chars", "split_cjk"),
+        (SPLIT_UNSPACED, "split_unspaced"),
+    ):
+        if switch in switches:
+            found[field] = switches[switch]
+    found = {field: value for field, value in found.items() if value is not None}
+    for field, value in found.items():
+        if not isinstance(value, bool):
+            raise InputError(
+                expected=f"true or false for {field} in the tokenizer files of '{folder}'",
+                found=repr(value),
+                fix="correct it",
+            )
+    if longest := _longest_word(pipeline):
+        found["max_word_characters"] = longest
+    if "lowercase" in found:
+        return TextRules(**found), []
+    return guess_rules(vocabulary)
+
+
+def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[TextRules, list[str]]:
+    """The rules of that name that fit a vocabulary when nothing else is known, and a note that says so."""
+    rules = TextRules.named(name, lowercase=not vocabulary.is_cased)
+    kind = "has capital letters: cased" if vocabulary.is_cased else "has hardly any capital letters: uncased"
+    return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
+
+
+def content_of(token: Any) -> str | None:
+    """The piece in an entry of `tokenizer_config.json`: a string, or an object with its content."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
+
+
+def _read_vocabulary(folder: Path, pipeline: dict[str, Any]) -> Vocabulary | None:
+    path = folder / "vocab.txt"
+    lines = Vocabulary.load(path) if path.exists() else None
+    pieces = _pieces(pipeline, folder / "tokenizer.json")
+    if lines is not None and pieces is not None and lines.pieces != tuple(pieces[: len(lines)]):
+        raise VocabularyError(
+            expected=f"the same pieces in vocab.txt and tokenizer.json of '{folder}'",
+            found="different ones",
+            fix="remove the file that does not belong to the model",
+        )
+    if pieces is not None and (lines is None or len(pieces) > len(lines)):
+        return Vocabulary(pieces, source=f"'{folder / 'tokenizer.json'}'")
+    return lines
+
+
+def _pieces(pipeline: dict[str, Any], path: Path) -> list[str] | None:
+    """The pieces in a `tokenizer.json` in order of their ids, added ones included; None if it is not WordPiece."""
+    model = pipeline.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or model.get("type") != "WordPiece":
+        return None
+    ids: dict[Any, Any] = dict(model["vocab"])
+    added = pipeline.get("added_tokens")
+    for token in added if isinstance(added, list) else []:
+        if isinstance(token, dict) and isinstance(token.get("content"), str):
+            ids.setdefault(token["content"], token.get("id"))
+    by_id = {id: piece for piece, id in ids.items() if type(id) is int}
+    if sorted(by_id) != list(range(len(ids))):
+        raise VocabularyError(
+            expected=f"ids 0 to {len(ids) - 1}, each once, in '{path}'",
+            found="other ids",
+            fix="restore the file, or put the vocab.txt of the model next to it",
+        )
+    return [by_id[id] for id in range(len(ids))]
+
+
+def _longest_word(pipeline: dict[str, Any]) -> int | None:
+    model = pipeline.get("model")
+    longest = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
+    return longest if type(longest) is int else None
+
+
+def pre_tokenizer_json(rules: TextRules) -> dict[str, Any]:
+    bert = {"type": "BertPreTokenizer"}
+    if not rules.split_unspaced:
+        return bert
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [bert, split]}
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one if there is no file."""
+    if not path.exists():
+        return {}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(expected=f"a JSON object in '{path}'", found=type(value).__name__, fix="restore the file")
+    return value
+
+
 Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
-
-
-def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`."""
-    rules = tokenizer.rules
-    plain = TextRules(lowercase=rules.lowercase, strip_accents=rules.strip_accents, split_cjk=rules.split_cjk)
-    return {
-        **_special_tokens(tokenizer),
-        "do_lower_case": rules.lowercase,
-        "strip_accents": rules.strip_accents,
-        "tokenize_chinese_chars": rules.split_cjk,
-        **({SPLIT_UNSPACED: True} if rules.split_unspaced else {}),
-        "model_input_names": _model_inputs(config),
-        "model_max_length": config.max_tokens,
-        # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
-        "tokenizer_class": "BertTokenizer" if rules == plain else "PreTrainedTokenizerFast",
-    }
 
 
 def read_tokenizer(
@@ -157,29 +273,6 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     return PipelineTokenizer(description, _special_named(folder, ONLY_UNKNOWN), source=f"'{source}'"), []
 
 
-def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Writes the files from which `transformers` builds the same tokenizer.
-
-    Args:
-        config: of the model, which determines its inputs.
-    """
-    if isinstance(tokenizer, WordPieceTokenizer):
-        tokenizer.vocabulary.save(folder / "vocab.txt")
-        description, settings = tokenizer_json(tokenizer), tokenizer_config(tokenizer, config)
-    else:
-        assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
-        description = tokenizer.description
-        settings = {
-            **_special_tokens(tokenizer),
-            "model_input_names": _model_inputs(config),
-            "model_max_length": config.max_tokens,
-            "tokenizer_class": "PreTrainedTokenizerFast",
-        }
-    write_json(folder / "tokenizer.json", description)
-    write_json(folder / "tokenizer_config.json", settings)
-    write_json(folder / "special_tokens_map.json", _special_tokens(tokenizer))
-
-
 def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
     """The same vocabulary with other text rules.
 
@@ -213,14 +306,3 @@ def with_segments(tokenizer: Tokenizer, count: int) -> Tokenizer:
     if count == 1:
         tokenizer.template = dataclasses.replace(tokenizer.template, second_segment=0)
     return tokenizer
-
-
-def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    special = tokenizer.vocabulary.special._asdict()
-    return {f"{name}_token": special[name] for name in sorted(special) if special[name]}
-
-
-def _model_inputs(config: EncoderConfig) -> list[str]:
-    """The arguments of the model in `transformers`; with fewer than two segments there are no segment ids."""
-    segments = ["token_type_ids"] if config.type_vocab_size > 1 else []
-    return ["input_ids", *segments, "attention_mask"]

@@ -20,9 +20,8 @@ from bertsmith.comparison.sources import SEED, Kept, Made, Source
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, write_json
-from bertsmith.pretraining.first_model import new_model
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe, size_for
-from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.run import new_model, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import quiet
 from bertsmith.runtime import choose

@@ -17,7 +17,7 @@ from bertsmith.checkpoints.metadata import CARD, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.checkpoints.tokenizer_files import write_tokenizer
+from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.errors import ConfigError, nearest

@@ -53,7 +53,7 @@ class WindowReader(nn.Module):
             attention_probs_dropout_prob=dropout,
         )
         self.width = width
-        self.layer = Layer(config, 0) if kind == TRANSFORMER else BiLstm(width, -(-width // 2))
+        self.layer = Layer(config) if kind == TRANSFORMER else BiLstm(width, -(-width // 2))
         states = width if kind == TRANSFORMER else 2 * -(-width // 2)
         if is_pair:
             self.text = nn.Parameter(torch.empty(2, width))  # added to the windows of the first and the second text
