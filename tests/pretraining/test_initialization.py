@@ -117,14 +117,14 @@ def test_any_number_of_heads_gives_finite_parameters(corpus, heads):
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
-def test_words_are_as_large_as_fixed_sines_and_the_first_scores_as_small_as_ever(corpus):
+def test_words_do_not_drown_in_fixed_sines_and_the_first_scores_are_as_small_as_ever(corpus):
     models = [untrained(config(position_embedding_type=kind), 1).eval() for kind in ("sinusoidal", "absolute")]
-    scores = []
+    scores, sines = [], sinusoidal_positions(32, 128)
     for model in models:
         initialize_from_corpus(model, corpus, 1)
         hidden = torch.randn(50, 128, generator=torch.Generator().manual_seed(1))
         scores.append((model.mlm(hidden, model.encoder.word_table) - model.mlm.bias).detach())
     occurs = torch.from_numpy(corpus.token_counts() > 0)
-    words, sines = models[0].encoder.word_table[occurs], sinusoidal_positions(32, 128)
-    assert float(words.square().mean().sqrt().detach()) == pytest.approx(float(sines.square().mean().sqrt()), rel=0.02)
+    words, sines = (one.square().mean().sqrt().item() for one in (models[0].encoder.word_table[occurs], sines))
+    assert 0.3 < words / sines < 1
     torch.testing.assert_close(scores[0][:, occurs], scores[1][:, occurs], rtol=1e-3, atol=1e-4)

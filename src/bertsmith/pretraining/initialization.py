@@ -34,8 +34,10 @@ from bertsmith.progress import tell
 from bertsmith.randomness import generator
 
 WORD_SCALE = 0.1  # root mean square of the entries of the word table
-# The same next to fixed sines and cosines, whose root mean square is 0.7: smaller words would drown in them.
-SCALE_WITH_SINES = 0.7
+# The same next to fixed sines and cosines, whose root mean square is 0.7: smaller words drown in them, and larger ones
+# hide the order. With 0.1, 0.3 and 0.7, tiny models have held-out losses of 5.71, 5.53 and 5.52 nats after 150 steps;
+# fine-tuned, they tell shuffled sentences from others in 66, 87 and 63 % of the cases (two seeds).
+SCALE_WITH_SINES = 0.3
 POSITION_SCALE = 1.0  # length of a position vector, as a fraction of that of a word vector
 SHARPNESS = 0.8  # of the neighbor heads: the length of each row of their queries and keys
 FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
@@ -49,7 +51,7 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
 
     What the corpus says nothing about keeps its random initialization: vectors of pieces that never occur, and all
     other parameters. Without learned positions, or with a projection above them, there are no neighbor heads. Next to
-    fixed sines the vectors are as large as those, and the norm of the masked-LM head, which is multiplied with them, is
+    fixed sines the vectors are larger, and the norm of the masked-LM head, which is multiplied with them, is
     smaller in return.
 
     Args:
