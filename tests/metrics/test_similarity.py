@@ -21,7 +21,7 @@ def test_average_precision_and_best_accuracy_equal_a_loop_over_all_thresholds() 
     draw = np.random.default_rng(1)
     belongs, values = draw.integers(2, size=60).astype(bool), draw.integers(12, size=60) / 10
     assert pair_average_precision(belongs, values) == pytest.approx(average_precision_score(belongs, values))
-    accuracies = [np.mean((values >= threshold) == belongs) for threshold in np.unique(values)]
+    accuracies = [np.mean((values >= threshold) == belongs) for threshold in np.unique(values)[1:]]
     assert best_pair_accuracy(belongs, values) == pytest.approx(max(accuracies))
 
 
@@ -51,3 +51,39 @@ def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:
     labels = ["a", "b", "c"] * 20
     assert clustering_v_measure(vectors, labels) == pytest.approx(1.0)
     assert clustering_v_measure(vectors, np.random.default_rng(0).permutation(labels)) < 0.3
+
+
+def test_scores_equal_those_of_mteb_on_the_same_vectors() -> None:
+    mteb = pytest.importorskip("mteb")
+    from mteb.abstasks.pair_classification import AbsTaskPairClassification
+    from scipy.stats import spearmanr
+    from sklearn.cluster import MiniBatchKMeans
+    from sklearn.metrics import v_measure_score
+
+    from bertsmith.metrics.numbers import spearman
+    from bertsmith.metrics.vectors import cosines
+
+    first, second = some_vectors(200), some_vectors(200, seed=3)
+    second[::2] += first[::2]
+    values, belongs = cosines(first, second), np.arange(200) % 2 == 0
+    belongs[:20] = ~belongs[:20]
+    theirs = AbsTaskPairClassification._compute_metrics_values(_Methods(), values.tolist(), belongs.astype(int), True)
+    assert pair_average_precision(belongs, values) == pytest.approx(theirs["ap"])
+    assert best_pair_accuracy(belongs, values) == pytest.approx(theirs["accuracy"])
+    assert spearman(belongs, values) == pytest.approx(spearmanr(belongs, values)[0])
+    # As in `ClusteringEvaluator`, whose scorer cannot be called without its data sets.
+    labels = np.arange(200) % 7
+    model = MiniBatchKMeans(n_clusters=7, batch_size=500, n_init="auto", random_state=42)
+    clusters = model.fit(first).labels_
+    assert clustering_v_measure(first, labels) == pytest.approx(v_measure_score(labels, clusters))
+    assert mteb.__version__
+
+
+class _Methods:
+    """The methods of MTEB's task that its scorer calls."""
+
+    def __getattr__(self, name: str) -> object:
+        from mteb.abstasks.pair_classification import AbsTaskPairClassification
+
+        found = getattr(AbsTaskPairClassification, name)
+        return lambda *given: found(self, *given)

@@ -34,10 +34,10 @@ def pair_average_precision(belongs: npt.ArrayLike, similarities: npt.ArrayLike) 
 
 
 def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> float:
-    """The highest accuracy that a threshold between two similarities reaches, from 0 to 1.
+    """The highest accuracy that a threshold between two different similarities reaches, from 0 to 1.
 
-    A threshold puts at least one pair on its upper side, as in `BinaryClassificationEvaluator` of
-    sentence-transformers; equal similarities are on one side.
+    If all similarities are equal, that of the more frequent answer. Source: `_find_best_acc_and_threshold` of MTEB, which
+    orders equal similarities by their place.
 
     >>> best_pair_accuracy([True, False, True], [0.9, 0.2, 0.1])
     0.6666666666666666
@@ -46,8 +46,8 @@ def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> f
     order = np.argsort(-values, kind="stable")
     ranked, values = found[order], values[order]
     right = np.cumsum(ranked) + (~ranked).sum() - np.cumsum(~ranked)
-    borders = np.flatnonzero(np.append(values[:-1] > values[1:], True))
-    return float(right[borders].max() / len(ranked))
+    borders = np.flatnonzero(values[:-1] > values[1:])
+    return float(max(found.mean(), 1 - found.mean()) if not len(borders) else right[borders].max() / len(ranked))
 
 
 def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> npt.NDArray[np.int64]:

@@ -389,9 +389,7 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
     }
 
 
-def _partner_ranks(
-    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]
-) -> npt.NDArray[np.int64]:
+def _partner_ranks(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
     first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
     return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
 
