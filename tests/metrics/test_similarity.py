@@ -6,7 +6,6 @@ from sklearn.metrics import average_precision_score
 
 from bertsmith.metrics.similarity import (
     best_pair_accuracy,
-    clustering_v_measure,
     pair_average_precision,
     ranks_of_partners,
 )
@@ -45,20 +44,10 @@ def test_equal_partners_are_one_text_and_equal_distances_do_not_flatter() -> Non
     assert ranks_of_partners(collapsed, collapsed, ["a", "b", "c"]).tolist() == [3, 3, 3]
 
 
-def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:
-    centres = 10 * some_vectors(3)
-    vectors = np.concatenate([centres + 0.1 * some_vectors(3, seed=seed) for seed in range(5, 25)])
-    labels = ["a", "b", "c"] * 20
-    assert clustering_v_measure(vectors, labels) == pytest.approx(1.0)
-    assert clustering_v_measure(vectors, np.random.default_rng(0).permutation(labels)) < 0.3
-
-
 def test_scores_equal_those_of_mteb_on_the_same_vectors() -> None:
     mteb = pytest.importorskip("mteb")
     from mteb.abstasks.pair_classification import AbsTaskPairClassification
     from scipy.stats import spearmanr
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import v_measure_score
 
     from bertsmith.metrics.numbers import spearman
     from bertsmith.metrics.vectors import cosines
@@ -71,11 +60,6 @@ def test_scores_equal_those_of_mteb_on_the_same_vectors() -> None:
     assert pair_average_precision(belongs, values) == pytest.approx(theirs["ap"])
     assert best_pair_accuracy(belongs, values) == pytest.approx(theirs["accuracy"])
     assert spearman(belongs, values) == pytest.approx(spearmanr(belongs, values)[0])
-    # As in `ClusteringEvaluator`, whose scorer cannot be called without its data sets.
-    labels = np.arange(200) % 7
-    model = MiniBatchKMeans(n_clusters=7, batch_size=500, n_init="auto", random_state=42)
-    clusters = model.fit(first).labels_
-    assert clustering_v_measure(first, labels) == pytest.approx(v_measure_score(labels, clusters))
     assert mteb.__version__
 
 

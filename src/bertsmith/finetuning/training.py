@@ -35,6 +35,7 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
+from bertsmith.model.our_names import part_of
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -194,8 +195,7 @@ class FinetuningJob:
     def lines(self) -> list[str]:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
-        above = f"{self.head.saved_part}."
-        added = sum(one.numel() for name, one in base.model.named_parameters() if name.startswith(above))
+        added = sum(one.numel() for name, one in base.model.named_parameters() if part_of(name) == self.head.saved_part)
         unread = {self.head.saved_part} if self.head.on_pooler else {self.head.saved_part, "pooler"}
         missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
@@ -383,9 +383,7 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
-        if self.head.is_vector:
-            parts = ()
+        parts = () if self.head.is_vector else (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import PAIRS, TRIPLETS
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.datasets.text_groups import PAIRS, TRIPLETS
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
