@@ -31,9 +31,8 @@ from harness import RESULTS, machine, machine_label
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bertsmith
-from bertsmith.datasets.examples import TextExample
+from bertsmith.datasets.examples import SIMILARITY, TextExample
 from bertsmith.datasets.glue import glue_task, read_glue
-from bertsmith.datasets.text_groups import SIMILARITY
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.library.retrieval import score_searches

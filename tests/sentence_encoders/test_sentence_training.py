@@ -5,10 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.metrics import v_measure_score
 
 import bertsmith
 from bertsmith.datasets.examples import TextExample, TripletExample
 from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
@@ -174,3 +177,20 @@ def test_any_model_is_scored_on_pairs_triplets_and_clusters(base: str, tmp_path:
     alone = lines_file(tmp_path / "alone.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "x"})
     with pytest.raises(InputError, match="different labels"):
         bertsmith.evaluate(base, alone, task="clustering")
+
+
+def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:
+    draw = np.random.default_rng(0)
+    centres = 10 * draw.normal(size=(3, 8))
+    vectors = np.concatenate([centres + 0.1 * draw.normal(size=(3, 8)) for _ in range(20)])
+    labels = ["a", "b", "c"] * 20
+    assert clustering_v_measure(vectors, labels) == pytest.approx(1.0)
+    assert clustering_v_measure(vectors, draw.permutation(labels)) < 0.3
+
+
+def test_clusters_are_scored_as_by_mteb() -> None:
+    """With the settings and the calls of its `ClusteringEvaluator`, which needs data sets of its own."""
+    vectors, labels = np.random.default_rng(1).normal(size=(200, 8)), np.arange(200) % 7
+    model = MiniBatchKMeans(n_clusters=7, batch_size=500, n_init="auto", compute_labels=True, random_state=42)
+    expected = v_measure_score(labels, model.fit(vectors).labels_)
+    assert clustering_v_measure(vectors, labels) == pytest.approx(expected)

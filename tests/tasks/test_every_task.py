@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.datasets.examples import FORMS
 from bertsmith.datasets.glue import GLUE
-from bertsmith.datasets.text_groups import FORMS
 from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob

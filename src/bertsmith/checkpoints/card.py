@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bertsmith.checkpoints.metadata import CARD, METADATA, WHOLE_ROWS, ModelMetadata
+from bertsmith.checkpoints.metadata import CARD, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
@@ -22,6 +22,7 @@ from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, REA
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
+    "sentence-transformers": "It also loads in `sentence-transformers`, with the same vectors.",
     "transformers": "It also loads in `transformers`.",
     "tf": "Google's BERT code for TensorFlow can read it too.",
     "bertsmith": "No other library reads it.",
@@ -107,6 +108,7 @@ _PIPELINES = {  # by the hub's names
     "tagging": "token-classification",
     "span": "question-answering",
     "choice": "multiple-choice",
+    "similarity": "sentence-similarity",
 }
 # An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
 _LINES = {
@@ -115,6 +117,7 @@ _LINES = {
     "tagging": "A text.",
     "span": "A question?\\tA text that answers it.",
     "choice": "A beginning\\tan end\\tanother end",
+    "similarity": "A text.",
 }
 _CALLS = {
     "classification": 'classify(["A text."])',
@@ -122,6 +125,7 @@ _CALLS = {
     "tagging": 'tag(["A text."])',
     "span": 'answer([("A question?", "A text that answers it.")])',
     "choice": 'choose([("A beginning", ["an end", "another end"])])',
+    "similarity": 'embed(["One text.", "Another text."])',
 }
 
 
@@ -141,6 +145,8 @@ def write_card(
         library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of an architecture which
             `transformers` lacks is bertsmith itself.
     """
+    if library == "transformers" and metadata.task == SIMILARITY and (config.in_transformers or config.is_static):
+        library = "sentence-transformers"
     if library == "transformers" and not config.in_transformers:
         library = "bertsmith"
     paragraphs = (

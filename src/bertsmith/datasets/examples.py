@@ -6,6 +6,9 @@ an error can name file and row.
 
 import dataclasses
 
+# The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
+SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextExample:
@@ -130,6 +133,14 @@ Example = TextExample | TripletExample | ChoiceExample | TaggedExample | Questio
 def is_blank(example: Example) -> bool:
     """Whether the example is a text, or a pair of texts, with nothing but whitespace."""
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
+
+
+def texts_of_group(example: Example) -> tuple[str, ...]:
+    """The texts of an example whose texts are compared: one, two, or those of a triplet."""
+    if isinstance(example, TripletExample):
+        return example.texts
+    assert isinstance(example, TextExample), "this task takes texts, pairs and triplets"
+    return (example.first,) if example.second is None else (example.first, example.second)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

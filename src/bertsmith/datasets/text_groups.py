@@ -17,7 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.corpus.sources import shown
-from bertsmith.datasets.examples import ExampleFile, TextExample, TripletExample
+from bertsmith.datasets.examples import (
+    PAIRS,
+    SIMILARITY,
+    TEXTS,
+    TRIPLETS,
+    ExampleFile,
+    TextExample,
+    TripletExample,
+    texts_of_group,
+)
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import (
     LABEL_COLUMNS,
@@ -31,7 +40,6 @@ from bertsmith.datasets.tables import (
 )
 from bertsmith.errors import InputError
 
-SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
 _ANCHORS = ("anchor", "query", "question", "text", "sentence", "sentence1", "sentence_a", "premise")
 _POSITIVES = ("positive", "pos", "document", "passage", "answer", "entailment")
 _NEGATIVES = ("negative", "neg", "contradiction")
@@ -70,7 +78,7 @@ def read_groups(
     Pairs and triplets in which a text occurs twice are skipped and listed: there is nothing to learn from them.
 
     Args:
-        form: one of `FORMS`.
+        form: one of `examples.FORMS`.
         text_column, pair_column, label_column: column names; if None, guessed from common names.
         gold: scores and labels are read.
 
@@ -207,11 +215,3 @@ def _without_repeats(found: ExampleFile) -> ExampleFile:
             expected="examples of different texts", found=f"{_SAME} in each row", fix="name the columns of the texts"
         )
     return ExampleFile(examples=tuple(kept), skipped=tuple(skipped))
-
-
-def texts_of_group(example: object) -> tuple[str, ...]:
-    """The texts of an example: one, two that are compared, or those of a triplet."""
-    if isinstance(example, TripletExample):
-        return example.texts
-    assert isinstance(example, TextExample), "this task takes texts, pairs and triplets"
-    return (example.first,) if example.second is None else (example.first, example.second)

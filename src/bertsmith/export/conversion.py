@@ -33,7 +33,7 @@ from bertsmith.model.our_names import OWN_HEAD, READER
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.tasks.spec_of_model import spec_of_head
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.text.normalize import TextRules
 
@@ -162,7 +162,7 @@ def _write_onnx(
         )
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()
-    spec = spec_of(folder)
+    spec = spec_of_head(folder)
     kind = None if spec is None else spec.kind
     outputs = outputs_of(kind, folder.parts)
     sample = sample_for(folder, spec, file)
@@ -248,4 +248,4 @@ def _carry_sentence_files(source: Path, partial: Path) -> None:
             shutil.copyfile(source / name, partial / name)
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and _MODULE_FOLDER.fullmatch(entry.name):
-            shutil.copytree(entry, partial / entry.name)
+            shutil.copytree(entry, partial / entry.name, dirs_exist_ok=True)

@@ -23,7 +23,7 @@ from bertsmith.files import read_json, write_json
 from bertsmith.heads.head_blocks import HeadBlocks
 from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.tasks.spec_of_model import spec_of_head
 from bertsmith.tasks.task import TaskSpec
 
 
@@ -50,10 +50,10 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
         why = "there is no vocabulary"
         _record_unrun(record, partial, why, file, needed="a vocabulary")
         return [*lines, f"{why}: nothing was run"]
-    spec = spec_of(folder)
+    spec = spec_of_head(folder)
     outputs = outputs_of(None if spec is None else spec.kind, folder.parts)
     sample = sample_for(folder, spec, file)
-    model, model_back = library_model(folder, spec), library_model(back, spec_of(back))
+    model, model_back = library_model(folder, spec), library_model(back, spec_of_head(back))
     del back  # the model has its own copy by now
     found = compare(folder, model, outputs, library_runner(model_back, outputs), sample)
     limits = require_equal(found, "the Google checkpoint", limit)
@@ -80,7 +80,7 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         why = "the head is the user's own" if OWN_HEAD in folder.parts else "the head has a BiLSTM"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
-    spec = spec_of(folder)
+    spec = spec_of_head(folder)
     if spec is not None and folder.config.is_causal and task_for(spec).head.on_pooler:
         raise CheckpointError(
             expected="a model that gives the same answers in transformers",
@@ -141,7 +141,7 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
         same = back.tokenizer is not None and back.tokenizer.vocabulary.digest == folder.tokenizer.vocabulary.digest
         same = same and back.tokenizer is not None and back.tokenizer.settings == folder.tokenizer.settings
         wrong += [] if same else ["a different tokenizer"]
-    theirs, ours = spec_of(back), spec_of(folder)
+    theirs, ours = spec_of_head(back), spec_of_head(folder)
     if theirs != ours and not wrong:
         raise CheckpointError(
             expected="a format that records the task of the model",

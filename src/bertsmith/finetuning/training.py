@@ -361,9 +361,8 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
-        if self.head.is_vector:
-            parts = ()
+        pooler = ("pooler",) if self.head.uses_pooler(model.config) else ()
+        parts = () if self.head.is_vector else (self.head.saved_part, *pooler)
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:

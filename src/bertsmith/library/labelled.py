@@ -8,9 +8,9 @@ from typing import Any, cast
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import METADATA, SIMILARITY, read_metadata
 from bertsmith.checkpoints.sentence_transformers import read_recipe
-from bertsmith.datasets.examples import TextExample
+from bertsmith.datasets.examples import FORMS, TextExample
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.datasets.text_groups import FORMS, form_of_file
+from bertsmith.datasets.text_groups import form_of_file
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals

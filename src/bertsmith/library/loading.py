@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
@@ -75,7 +76,8 @@ def load(
             embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
         )
     folder.require_tokenizer()
-    if spec_of(folder) is not None:
+    spec = spec_of(folder)
+    if spec is not None and spec.kind != SIMILARITY:
         return Model(
             _last_part(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
         )

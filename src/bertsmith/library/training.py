@@ -7,8 +7,8 @@ from typing import Any
 
 from bertsmith.adaptation.task_text import TaskText, continue_pretraining
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import PAIRS, TRIPLETS
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.datasets.text_groups import PAIRS, TRIPLETS
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE

@@ -1,4 +1,4 @@
-"""Scores of vectors as measures of similarity: pairs that belong together, neighbors, triplets, clusters.
+"""Scores of similarities: of pairs that belong together or not, and of neighbors.
 
 Letters: E examples, D width of the vectors.
 """
@@ -13,7 +13,6 @@ from bertsmith.metrics.vectors import unit
 
 Vectors = npt.NDArray[np.floating[Any]]
 
-CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
 _BLOCK = 1024  # vectors that are compared with all others at a time
 
 
@@ -24,20 +23,23 @@ def pair_average_precision(belongs: npt.ArrayLike, similarities: npt.ArrayLike) 
         belongs: bool [E].
         similarities: float [E].
 
-    Source: `sklearn.metrics.average_precision_score`, the main score of pair classification in MTEB (Muennighoff et
-    al., 2023).
+    Equal similarities are one rank. Source: the main score of pair classification in MTEB (Muennighoff et al., 2023),
+    which is `sklearn.metrics.average_precision_score`.
     """
-    from sklearn.metrics import average_precision_score
-
-    found = np.asarray(belongs, dtype=bool)
-    return float(average_precision_score(found, similarities)) if found.any() else 0.0
+    found, values = np.asarray(belongs, dtype=bool), np.asarray(similarities, dtype=np.float64)
+    if not found.any():
+        return 0.0
+    order = np.argsort(-values, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)  # of each rank
+    right = np.cumsum(found[order])[ends]
+    return float((right / (ends + 1) * np.diff(right, prepend=0)).sum() / right[-1])
 
 
 def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> float:
-    """The highest accuracy that a threshold between two similarities reaches, from 0 to 1.
+    """The highest accuracy that a threshold between two different similarities reaches, from 0 to 1.
 
-    A threshold puts at least one pair on its upper side, as in `BinaryClassificationEvaluator` of
-    sentence-transformers; equal similarities are on one side.
+    If all similarities are equal, that of the more frequent answer. Source: `_find_best_acc_and_threshold` of MTEB,
+    which orders equal similarities by their place.
 
     >>> best_pair_accuracy([True, False, True], [0.9, 0.2, 0.1])
     0.6666666666666666
@@ -46,8 +48,8 @@ def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> f
     order = np.argsort(-values, kind="stable")
     ranked, values = found[order], values[order]
     right = np.cumsum(ranked) + (~ranked).sum() - np.cumsum(~ranked)
-    borders = np.flatnonzero(np.append(values[:-1] > values[1:], True))
-    return float(right[borders].max() / len(ranked))
+    borders = np.flatnonzero(values[:-1] > values[1:])
+    return float(max(found.mean(), 1 - found.mean()) if not len(borders) else right[borders].max() / len(ranked))
 
 
 def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -68,18 +70,3 @@ def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> 
         is_nearer = (cosines >= own) & (group[None, :] != group[start : start + len(part), None])
         ranks[start : start + len(part)] = 1 + is_nearer.sum(axis=1)
     return ranks
-
-
-def clustering_v_measure(vectors: Vectors, labels: npt.ArrayLike) -> float:
-    """How well k-means clusters of the vectors [E, D] agree with the labels [E], from 0 to 1; k is that of the labels.
-
-    Source: Rosenberg and Hirschberg, "V-measure" (2007); k-means in batches as in MTEB.
-    """
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.metrics import v_measure_score
-
-    gold = np.asarray(labels)
-    model = MiniBatchKMeans(
-        n_clusters=len(np.unique(gold)), batch_size=CLUSTERING_BATCH, n_init="auto", random_state=CLUSTERING_SEED
-    )
-    return float(v_measure_score(gold, model.fit(vectors).labels_))

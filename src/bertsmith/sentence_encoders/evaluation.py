@@ -8,18 +8,21 @@ Source: Muennighoff et al. (2023), "MTEB: Massive Text Embedding Benchmark", sec
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.metrics import v_measure_score
 
-from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.datasets.labels import labels_of
-from bertsmith.datasets.text_groups import texts_of_group
 from bertsmith.errors import InputError
-from bertsmith.metrics.similarity import clustering_v_measure
 from bertsmith.metrics.vectors import unit
 from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples, similarity_scores
 from bertsmith.vectors.embedder import Embedder
 
+CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
 CLUSTERING = "clustering"  # the task whose examples are texts with a label each
 
 
@@ -77,3 +80,15 @@ def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple
         )
     vectors, cut = embedder.embed_counting([example.first for example in examples])
     return {"v_measure": clustering_v_measure(unit(vectors), labels)}, cut.tolist()
+
+
+def clustering_v_measure(vectors: npt.NDArray[np.floating[Any]], labels: npt.ArrayLike) -> float:
+    """How well k-means clusters of the vectors [E, D] agree with the labels [E], from 0 to 1; k is that of the labels.
+
+    Source: Rosenberg and Hirschberg, "V-measure" (2007); k-means in batches as in MTEB.
+    """
+    gold = np.asarray(labels)
+    model = MiniBatchKMeans(
+        n_clusters=len(np.unique(gold)), batch_size=CLUSTERING_BATCH, n_init="auto", random_state=CLUSTERING_SEED
+    )
+    return float(v_measure_score(gold, model.fit(vectors).labels_))

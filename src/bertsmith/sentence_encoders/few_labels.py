@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.datasets.labels import labels_of
-from bertsmith.datasets.text_groups import SIMILARITY
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel

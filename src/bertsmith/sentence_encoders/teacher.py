@@ -11,8 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.datasets.examples import Example, TextExample, TripletExample
-from bertsmith.datasets.text_groups import PAIRS, SIMILARITY, TRIPLETS
+from bertsmith.datasets.examples import PAIRS, SIMILARITY, TRIPLETS, Example, TextExample, TripletExample
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import can_score_pairs

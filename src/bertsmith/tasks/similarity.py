@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.datasets.examples import Example, TextExample, TripletExample
-from bertsmith.datasets.text_groups import TEXTS, texts_of_group
+from bertsmith.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import pearson, spearman

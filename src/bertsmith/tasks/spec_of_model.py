@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.label_map import LabelMap
@@ -74,6 +75,12 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         scheme=scheme,
         settings=TaskSettings(max_length=longest, constrained_tags=scheme != "IOB2"),
     )
+
+
+def spec_of_head(folder: ModelFolder) -> TaskSpec | None:
+    """The spec of the task whose head is in a folder; None without a head, as in a model of vectors."""
+    spec = spec_of(folder)
+    return None if spec is None or spec.kind == SIMILARITY else spec
 
 
 def require_spec(folder: ModelFolder) -> TaskSpec:

@@ -8,7 +8,7 @@ from typing import cast
 
 from bertsmith.datasets.choice import read_choices
 from bertsmith.datasets.conll import read_conll
-from bertsmith.datasets.examples import Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.datasets.examples import FORMS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
 from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue
 from bertsmith.datasets.label_map import LabelMap, renamed
@@ -19,7 +19,7 @@ from bertsmith.datasets.patents import read_patents
 from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
-from bertsmith.datasets.text_groups import FORMS, TEXTS, form_of_file, read_groups
+from bertsmith.datasets.text_groups import form_of_file, read_groups
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
