@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError
@@ -30,7 +31,6 @@ from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import SETTINGS_FILE
 
-AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"
 TASK_FOLDER = "task"
 
 

@@ -21,7 +21,7 @@ from bertsmith.progress import amount, counted, duration
 from bertsmith.settings import to_dict
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
-START_FOLDER, SCRATCH_FOLDER, MODEL_FOLDER = "start", "from-scratch", "model"
+START_FOLDER, MODEL_FOLDER = "start", "model"
 _EVALUATION_ROWS = 256
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.adaptation.masked_words import WordLoss
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH
 from bertsmith.files import write_json, write_text
 from bertsmith.reports import html
 from bertsmith.training.run_folder import flat
@@ -71,10 +72,10 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     if report.get("task"):
         task = report["task"]
         arms = {arm: _with_spread(score) for arm, score in task["arms"].items()}
-        change = task["arms"]["adapted"]["mean"] - task["arms"]["as-it-is"]["mean"]
-        rows.append([f"{task['task']}, {task['metric']}", arms["as-it-is"], arms["adapted"], f"{change:+.4f}"])
-        if "from-scratch" in arms:
-            rows.append([f"{task['task']}, {task['metric']}, new model from scratch", "–", arms["from-scratch"], ""])
+        change = task["arms"][ADAPTED]["mean"] - task["arms"][AS_IT_IS]["mean"]
+        rows.append([f"{task['task']}, {task['metric']}", arms[AS_IT_IS], arms[ADAPTED], f"{change:+.4f}"])
+        if FROM_SCRATCH in arms:
+            rows.append([f"{task['task']}, {task['metric']}, new model from scratch", "–", arms[FROM_SCRATCH], ""])
     return ["", "before", "after", "change"], rows
 
 

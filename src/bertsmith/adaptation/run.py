@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.adaptation.arms import ADAPTED, AS_IT_IS, FROM_SCRATCH, FieldTask, score_arm, task_report
-from bertsmith.adaptation.continued import SCRATCH_FOLDER, continued, final_model
+from bertsmith.adaptation.arms import FieldTask, score_arm, task_report
+from bertsmith.adaptation.continued import continued, final_model
 from bertsmith.adaptation.forecast import Forecast, figures_of
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.adaptation.preparation import Prepared, prepare, prepared_from_scratch
 from bertsmith.adaptation.report import fragmentation, lines_below, loss_values, table_of, write_report
-from bertsmith.adaptation.settings import AdaptationSettings
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -166,8 +166,8 @@ def adapt(
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
             if from_scratch:
                 new = prepared_from_scratch(prepared)
-                continued(new, out / SCRATCH_FOLDER, str(model), None, resume=resume)
-                arms[FROM_SCRATCH] = out / SCRATCH_FOLDER / "run" / "model"
+                continued(new, out / FROM_SCRATCH, str(model), None, resume=resume)
+                arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
             for arm, start in arms.items():
                 score_arm(arm, start, spec, data, out, seeds=field_task.seeds, device=chosen.device)
         report = {

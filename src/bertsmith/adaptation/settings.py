@@ -7,6 +7,7 @@ from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits
 
 KEEP, GRAFT, NEW = VOCABULARIES = ("keep", "graft", "new")
+AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"  # the arms of a task
 MINUTES = 10.0
 
 
