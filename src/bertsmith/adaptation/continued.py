@@ -12,7 +12,8 @@ from bertsmith.adaptation.settings import GRAFT, KEEP, NEW
 from bertsmith.checkpoints.huggingface import config_json, write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import INPUTS, Corpus
+from bertsmith.corpus.manifest import INPUTS
+from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json_lines, write_json
 from bertsmith.pretraining.recipes import objective_for, settings_from_recipe

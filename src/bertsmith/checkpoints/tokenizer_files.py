@@ -152,6 +152,7 @@ def _longest_word(pipeline: dict[str, Any]) -> int | None:
 
 
 def pre_tokenizer_json(rules: TextRules) -> dict[str, Any]:
+    """The step of `tokenizer.json` that divides text into words."""
     bert = {"type": "BertPreTokenizer"}
     if not rules.split_unspaced:
         return bert

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.manifest import MANIFEST
 from bertsmith.corpus.readers import read_documents
-from bertsmith.corpus.shards import MANIFEST, Corpus
+from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.sources import STDIN, Source, find_sources
 from bertsmith.corpus.words import count_files
 from bertsmith.errors import InputError

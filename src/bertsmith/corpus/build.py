@@ -20,6 +20,7 @@ from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_
 from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
 from bertsmith.corpus.languages import read_languages
+from bertsmith.corpus.manifest import FORMAT, FORMAT_VERSION, HELD_OUT, INPUTS, MANIFEST, PIPELINE, VOCABULARY
 from bertsmith.corpus.readers import (
     MOST_SENTENCES,
     Document,
@@ -29,17 +30,7 @@ from bertsmith.corpus.readers import (
     read_blocks,
 )
 from bertsmith.corpus.removal import Removal, RemovalSettings
-from bertsmith.corpus.shards import (
-    FORMAT,
-    FORMAT_VERSION,
-    HELD_OUT,
-    INPUTS,
-    MANIFEST,
-    PIPELINE,
-    SHARD_BYTES,
-    VOCABULARY,
-    ShardWriter,
-)
+from bertsmith.corpus.shards import SHARD_BYTES, ShardWriter
 from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
 from bertsmith.corpus.split import SplitWriter
 from bertsmith.corpus.weights import Weights

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bertsmith.errors import BertsmithError, CorpusError
-from bertsmith.files import digest_file, misfit, read_json
+from bertsmith.corpus.manifest import HELD_OUT, MANIFEST, PIPELINE, VOCABULARY, read_manifest
+from bertsmith.errors import CorpusError
+from bertsmith.files import digest_file, read_json
 from bertsmith.settings import from_dict
 from bertsmith.text.encoded import offsets_of
 from bertsmith.text.normalize import TextRules
@@ -34,37 +35,6 @@ from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
-FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
-# What is read of a manifest, see `misfit`.
-_SHAPE = {
-    "vocabulary": {"digest": str},
-    "tokenizer": {},
-    "pipeline?": {"digest": str, "special": dict.fromkeys(SpecialPieces._fields, str)},
-    "read": {"words": int, "divisions?": {"*": int}},
-    "settings": {"form?": str},
-    "held_out?": {"documents?": int, "tokens?": int, "share?": float},
-    "removed?": {
-        "file": str,
-        "duplicates?": {"documents": int, "copies": int, "sentences": int, "tokens": int},
-        "boilerplate?": {
-            **dict.fromkeys(("least_documents", "different_sentences", "sentences", "tokens"), int),
-            "removed_documents": int,
-            "most_frequent": [{"text": str, "documents": int}],
-        },
-    },
-    "languages?": {
-        "exponent": float,
-        "by_name": {
-            "*": {
-                **dict.fromkeys(("tokens", "words", "characters", "unknown", "training_tokens", "sampled_tokens"), int),
-                **dict.fromkeys(("share_of_text", "share"), float),
-            }
-        },
-    },
-    "shards": [{"file": str, "documents": int, "sentences": int, "tokens": int, "bytes": int, "digest": str}],
-}
-MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"
-PIPELINE = "tokenizer.json"
 SHARD_BYTES = 64 * 2**20  # of tokens
 BATCH_TOKENS = 2**21
 
@@ -218,7 +188,7 @@ class Corpus:
             CorpusError: `folder` is not a corpus, a file is missing, truncated or altered, or `vocabulary` differs.
         """
         folder = Path(folder)
-        manifest = _manifest(folder)
+        manifest = read_manifest(folder)
         own = _vocabulary(folder, manifest)
         if vocabulary is not None and vocabulary.digest != own.digest:
             raise CorpusError(
@@ -318,35 +288,6 @@ def read_shard(path: Path) -> Iterator[DocumentBatch]:
 
 def _joined(arrays: list[npt.NDArray[np.int64]]) -> Ints:
     return np.concatenate([np.empty(0, np.int64), *arrays])
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        found = "no such folder" if not folder.is_dir() else f"no {MANIFEST} in it"
-        raise CorpusError(
-            expected=f"a corpus at '{folder}'", found=found, fix="build one with `bertsmith corpus`, or check the path"
-        )
-    try:
-        manifest = read_json(path)
-    except BertsmithError as error:
-        raise CorpusError(expected=error.expected, found=error.found, fix="build the corpus again") from None
-    known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
-    if not known or "version" not in manifest:
-        raise CorpusError(
-            expected=f"the manifest of a corpus in '{path}'", found="something else", fix="build it again"
-        )
-    if manifest["version"] != FORMAT_VERSION:
-        raise CorpusError(
-            expected=f"format version {FORMAT_VERSION} in '{path}'",
-            found=f"version {manifest['version']}",
-            fix="build the corpus again with this version of bertsmith",
-        )
-    if found := misfit(manifest, _SHAPE):
-        raise CorpusError(
-            expected=f"the manifest of a corpus in '{path}'", found=found, fix="restore it, or build the corpus again"
-        )
-    return dict(manifest)
 
 
 def _pipeline(folder: Path, manifest: dict[str, Any]) -> PipelineTokenizer | None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy.typing as npt
 
 from bertsmith.corpus.hashing import DRAWS
-from bertsmith.corpus.shards import HELD_OUT, ShardWriter, read_shard
+from bertsmith.corpus.manifest import HELD_OUT
+from bertsmith.corpus.shards import ShardWriter, read_shard
 from bertsmith.corpus.weights import Weights
 from bertsmith.progress import counted
 from bertsmith.settings import require

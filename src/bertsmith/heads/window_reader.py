@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.heads.row_vectors import compared
-from bertsmith.heads.sentence_reader import BiLstm
 from bertsmith.model.batch import Batch, WindowsOfTexts
 from bertsmith.model.config import BertConfig
 from bertsmith.model.layers import ScaledLinear, linear, sinusoidal_positions
+from bertsmith.model.lstm_layer import BiLstm
 from bertsmith.model.noise import Noise
 from bertsmith.model.our_names import READER_UNITS
 from bertsmith.model.transformer import Layer, Pass

@@ -1,7 +1,8 @@
 """Whether a pre-training fits: corpus and initial model, objective and architecture, model and memory."""
 
 from bertsmith.checkpoints.model_folder import fit_vocabulary
-from bertsmith.corpus.shards import PIPELINE, Corpus
+from bertsmith.corpus.manifest import PIPELINE
+from bertsmith.corpus.shards import Corpus
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for

@@ -17,7 +17,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import can_score_pairs
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import tell
-from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.similarity import label_together
 
