@@ -30,12 +30,10 @@ from bertsmith.finetuning.base_model import fitted, require_base, with_vectors
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
-from bertsmith.finetuning.vector_workload import VectorTraining
-from bertsmith.finetuning.workload import Finetuning
+from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
-from bertsmith.model.our_names import part_of
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -195,7 +193,7 @@ class FinetuningJob:
     def lines(self) -> list[str]:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
-        added = sum(one.numel() for name, one in base.model.named_parameters() if part_of(name) == self.head.saved_part)
+        added = base.model.num_head_parameters
         unread = {self.head.saved_part} if self.head.on_pooler else {self.head.saved_part, "pooler"}
         missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
@@ -299,7 +297,7 @@ class FinetuningJob:
         model = _load(self.folder, self.head, self.settings, seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
-        workload = (VectorTraining if self.head.is_vector else Finetuning)(
+        workload = workload_of(self.head)(
             model,
             self.task,
             self.train,
