@@ -20,10 +20,10 @@ from finetuning_recipes import FILES, KINDS, drawn, examples_of
 
 import bertsmith
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.docstrings import docstring_documents
-from bertsmith.corpus.readers import Document, read_documents
-from bertsmith.corpus.words import count_files
 from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.documents.readers import Document, read_documents
+from bertsmith.documents.words import count_files
 from bertsmith.errors import RunError
 from bertsmith.files import read_json, write_json, write_text
 from bertsmith.randomness import generator

@@ -26,7 +26,7 @@ import torch
 from harness import RESULTS, machine, machine_label, write_result
 
 import bertsmith
-from bertsmith.corpus.sentences import split_sentences
+from bertsmith.documents.sentences import split_sentences
 from bertsmith.files import read_json
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet

@@ -49,9 +49,9 @@ from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.words import count_files
+from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.documents.words import count_files
 from bertsmith.files import atomic_file, digest_file, read_json
 from bertsmith.library.training import pretrain
 from bertsmith.model.config import BertConfig

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 
-from bertsmith.corpus.readers import read_documents
+from bertsmith.documents.readers import read_documents
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress, quiet
 from bertsmith.text.normalize import TextRules, basic_tokens

@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 
 from bertsmith import quiet
 from bertsmith.baselines.probe import text_vectors
-from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
+from bertsmith.documents.sentences import split_sentences
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.corpus.readers import Document
+from bertsmith.documents.readers import Document
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings

@@ -19,7 +19,7 @@ from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.words import count_files
+from bertsmith.documents.words import count_files
 from bertsmith.files import write_text
 from bertsmith.library.training import pretrain
 from bertsmith.text.normalize import TextRules

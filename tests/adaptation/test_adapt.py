@@ -16,8 +16,8 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.readers import ReadingSettings
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith import CutWarning, ask_document, load, rank_sentences
-from bertsmith.corpus.forms import FORMS
+from bertsmith.documents.forms import FORMS
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.span import AnswerPrediction
 from cli.test_predicting import write_model

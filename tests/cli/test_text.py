@@ -88,7 +88,7 @@ def test_binary_stdin_is_refused_in_one_line(run, model: Path, command: list[str
 def test_an_endless_line_is_refused_and_lines_before_it_are_answered(
     run, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.corpus.sources.LONGEST_RECORD", 3 << 20)
+    monkeypatch.setattr("bertsmith.documents.sources.LONGEST_RECORD", 3 << 20)
     whole = b"the man\n" + b"a" * (2 << 20) + b"\n"
     assert run("tokenize", "--vocab", vocabulary, stdin=whole) == (0, "the man\n[UNK]\n", "")
     result = run("tokenize", "--vocab", vocabulary, stdin=whole + b"a" * (5 << 20))

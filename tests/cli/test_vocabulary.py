@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus import words
+from bertsmith.documents import words
 from bertsmith.locks import locked_file
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary

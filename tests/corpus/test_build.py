@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.corpus import encode, readers, shards, sources
+from bertsmith.corpus import encode, shards
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import Document, read_documents
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents import readers, sources
+from bertsmith.documents.readers import Document, read_documents
 from bertsmith.errors import ConfigError, CorpusError, InputError
 from corpus.samples import STORY, small_tokenizer, write
 from tasks.architecture_samples import tokenizer_of

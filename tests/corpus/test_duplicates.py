@@ -9,8 +9,8 @@ from bertsmith.corpus import duplicates
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.duplicates import exact_duplicates, minima, near_duplicates, word_shingles
 from bertsmith.corpus.hashing import run_hashes
-from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents.readers import Document
 from bertsmith.randomness import generator
 from corpus.samples import WORDS, small_tokenizer
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from bertsmith.corpus import boilerplate, readers, sources
+from bertsmith.corpus import boilerplate
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.checks import check_corpus
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents import readers, sources
 from bertsmith.errors import ConfigError, InputError
 from corpus.samples import small_tokenizer, write
 from corpus.test_build import content, story, texts

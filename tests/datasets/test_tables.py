@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus.names import doubled
 from bertsmith.datasets.tables import read_table, read_texts
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.documents.names import doubled
 from bertsmith.errors import InputError
 
 RECORDS = [{"text": 'He said, "go".', "label": "spam"}, {"text": "two\nlines", "label": "ham"}]

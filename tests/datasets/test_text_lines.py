@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import sources
 from bertsmith.datasets import text_lines
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
+from bertsmith.documents import sources
 from bertsmith.errors import ConfigError, InputError
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bertsmith import progress
-from bertsmith.corpus.readers import Document
 from bertsmith.demo import run as demo
 from bertsmith.demo.labelled import TRAIN_FILE
+from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import read_json
 from bertsmith.server.process import load_models

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.readers import Document
+from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.library.training import pretrain
 from bertsmith.pretraining import chinese_words, masking, run

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents.readers import Document
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.held_out_scores import TOP, HeldOutRows
 from bertsmith.pretraining.ngram_baseline import NgramBaseline

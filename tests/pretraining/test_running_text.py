@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents.readers import Document
 from bertsmith.pretraining.running_text import warn_without_running_text
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary

@@ -9,10 +9,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.hashing import DRAWS, draw_of, sentence_key
-from bertsmith.corpus.readers import Document, ReadingSettings, ReadReport, read_documents
-from bertsmith.corpus.sources import Source, find_sources, total_bytes
+from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.documents.readers import Document, ReadingSettings, ReadReport, read_documents
+from bertsmith.documents.sources import Source, find_sources, total_bytes
 from bertsmith.files import digest_file
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules, basic_tokens

@@ -17,7 +17,7 @@ from bertsmith.adaptation.grafting import grafted_tokenizer, words_to_add
 from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.runtime import choose
 from bertsmith.settings import require, to_dict

@@ -29,7 +29,7 @@ from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
 from bertsmith.locks import locked_folder, require_unused

@@ -20,11 +20,11 @@ from typing import Any
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import Document
-from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.sources import Source, find_sources
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
+from bertsmith.documents.readers import Document
+from bertsmith.documents.sentences import split_sentences
+from bertsmith.documents.sources import Source, find_sources
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.locks import locked_folder, require_unused

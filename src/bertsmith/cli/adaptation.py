@@ -12,7 +12,7 @@ from bertsmith.cli.options import JsonOption, given, print_json, print_table, sa
 def adapt_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `adapt`."""
     from bertsmith.adaptation.settings import AdaptationSettings
-    from bertsmith.corpus.readers import ReadingSettings
+    from bertsmith.documents.readers import ReadingSettings
     from bertsmith.tasks.settings import ColumnSettings
 
     return (AdaptationSettings, ReadingSettings, ColumnSettings)

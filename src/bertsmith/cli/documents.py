@@ -15,7 +15,7 @@ from bertsmith.cli.options import (
     print_table,
     say,
 )
-from bertsmith.corpus.forms import FORMS
+from bertsmith.documents.forms import FORMS
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint, hub id or starter")]
 

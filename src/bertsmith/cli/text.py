@@ -186,7 +186,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     Raises:
         InputError: the input is not text, or a line is too long.
     """
-    from bertsmith.corpus.sources import LONGEST_RECORD, refusal
+    from bertsmith.documents.sources import LONGEST_RECORD, refusal
 
     if stream.isatty():
         note("reading lines from the terminal; end with Ctrl-D on a line of its own")

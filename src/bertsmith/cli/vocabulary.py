@@ -15,7 +15,7 @@ from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, req
 
 def vocab_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `vocab`."""
-    from bertsmith.corpus.languages import LanguageSettings
+    from bertsmith.documents.languages import LanguageSettings
 
     return (LanguageSettings,)
 
@@ -42,7 +42,7 @@ def vocab(
     unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
     --report names a file, the rows of single files are only there.
     """
-    from bertsmith.corpus.languages import LanguageSettings
+    from bertsmith.documents.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary
 
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.manifest import MANIFEST
-from bertsmith.corpus.readers import read_documents
 from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.sources import STDIN, Source, find_sources
-from bertsmith.corpus.words import count_files
+from bertsmith.documents.readers import read_documents
+from bertsmith.documents.sources import STDIN, Source, find_sources
+from bertsmith.documents.words import count_files
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, digest_bytes, digest_file
 from bertsmith.progress import Progress

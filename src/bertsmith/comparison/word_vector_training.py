@@ -14,8 +14,8 @@ from typing import Any
 
 from bertsmith.comparison.bench import Bench, too_short
 from bertsmith.comparison.sources import SEED, Kept, timed
-from bertsmith.corpus.readers import read_documents
-from bertsmith.corpus.sources import total_bytes
+from bertsmith.documents.readers import read_documents
+from bertsmith.documents.sources import total_bytes
 from bertsmith.errors import ConfigError
 from bertsmith.files import atomic_file, read_json, write_json
 from bertsmith.progress import quiet

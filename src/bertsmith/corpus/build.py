@@ -19,9 +19,13 @@ import bertsmith
 from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
 from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
-from bertsmith.corpus.languages import read_languages
 from bertsmith.corpus.manifest import FORMAT, FORMAT_VERSION, HELD_OUT, INPUTS, MANIFEST, PIPELINE, VOCABULARY
-from bertsmith.corpus.readers import (
+from bertsmith.corpus.removal import Removal, RemovalSettings
+from bertsmith.corpus.shards import SHARD_BYTES, ShardWriter
+from bertsmith.corpus.split import SplitWriter
+from bertsmith.corpus.weights import Weights
+from bertsmith.documents.languages import read_languages
+from bertsmith.documents.readers import (
     MOST_SENTENCES,
     Document,
     FileRead,
@@ -29,11 +33,7 @@ from bertsmith.corpus.readers import (
     document_blocks,
     read_blocks,
 )
-from bertsmith.corpus.removal import Removal, RemovalSettings
-from bertsmith.corpus.shards import SHARD_BYTES, ShardWriter
-from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
-from bertsmith.corpus.split import SplitWriter
-from bertsmith.corpus.weights import Weights
+from bertsmith.documents.sources import STDIN, Skipped, total_bytes
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted

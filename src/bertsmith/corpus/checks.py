@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
-from bertsmith.corpus.languages import language_advice, language_lines
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.corpus.weights import weight_lines
+from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES
+from bertsmith.documents.languages import language_advice, language_lines
 from bertsmith.progress import Progress, counted
 
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

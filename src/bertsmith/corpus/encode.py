@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus.hashing import sentence_key
-from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
-from bertsmith.corpus.readers import FileRead
 from bertsmith.corpus.shards import token_type
-from bertsmith.corpus.sources import BLOCK_BYTES, Skipped
+from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
+from bertsmith.documents.readers import FileRead
+from bertsmith.documents.sources import BLOCK_BYTES, Skipped
 from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.tokenizer import Tokenizer
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from bertsmith.corpus.encode import EncodedBlock
 from bertsmith.corpus.hashing import DRAWS
-from bertsmith.corpus.languages import LanguageSettings, find_languages, no_text
 from bertsmith.corpus.removal import WaitingDocuments
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.split import Write
+from bertsmith.documents.languages import LanguageSettings, find_languages, no_text
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field
 from bertsmith.text.tokenizer import Tokenizer

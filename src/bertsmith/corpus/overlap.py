@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
-from bertsmith.corpus.names import json_value
-from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Corpus, DocumentBatch
-from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
+from bertsmith.documents.names import json_value
+from bertsmith.documents.sentences import split_sentences
+from bertsmith.documents.sources import Source, SourceStream, UnreadableError, find_sources, refusal
 from bertsmith.errors import InputError
 from bertsmith.text.tokenizer import Tokenizer
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from bertsmith.corpus import boilerplate, duplicates
 from bertsmith.corpus.overlap import SHORTEST
-from bertsmith.corpus.readers import ReadingSettings
 from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
 from bertsmith.settings import help_field, require

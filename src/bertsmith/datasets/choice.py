@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ChoiceExample, ExampleFile
 from bertsmith.datasets.file_text import brief, clean, file_text, line_of, looks_like_json, parse_json, suffix_of
 from bertsmith.datasets.tables import Row, read_table, show_columns, tsv_cells
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bertsmith.corpus.names import json_value
-from bertsmith.corpus.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
+from bertsmith.documents.names import json_value
+from bertsmith.documents.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
 

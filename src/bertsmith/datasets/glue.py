@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import brief, file_text, line_of, looks_like_json
 from bertsmith.datasets.tables import show_columns, tsv_cells
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import write_text
 from bertsmith.progress import counted

@@ -3,8 +3,8 @@
 import math
 from typing import Literal
 
-from bertsmith.corpus.names import json_value
 from bertsmith.datasets.file_text import brief, clean, looks_like_json, parse_json
+from bertsmith.documents.names import json_value
 from bertsmith.errors import InputError
 
 LONGEST_LABEL = 1000  # characters; a longer value is a text

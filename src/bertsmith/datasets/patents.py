@@ -14,10 +14,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import parse_json
 from bertsmith.datasets.tables import Row, read_table, show_columns
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 
 CLAIM_COLUMNS = ("first_claim", "claims", "claim", "text")

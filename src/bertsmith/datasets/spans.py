@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.datasets.file_text import (
     brief,
@@ -27,6 +26,7 @@ from bertsmith.datasets.file_text import (
 )
 from bertsmith.datasets.label_cells import BORDERS, LONGEST_LABEL
 from bertsmith.datasets.words import MarkedSpan, tags_of_spans, words_of
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import convert_tags
 from bertsmith.progress import counted, tell, warn

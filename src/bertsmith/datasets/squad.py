@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import Answer, ExampleFile, QuestionExample
 from bertsmith.datasets.file_text import brief, clean, file_text, parse_json, warn_of_places
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
 

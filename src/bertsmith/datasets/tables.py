@@ -16,8 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertsmith.corpus.names import require_unique
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import (
     brief,
@@ -31,6 +29,8 @@ from bertsmith.datasets.file_text import (
     unpacked,
 )
 from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
+from bertsmith.documents.names import require_unique
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell, warn
 

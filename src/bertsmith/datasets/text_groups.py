@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import (
     PAIRS,
     SIMILARITY,
@@ -38,6 +37,7 @@ from bertsmith.datasets.tables import (
     read_texts,
     show_columns,
 )
+from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 
 _ANCHORS = ("anchor", "query", "question", "text", "sentence", "sentence1", "sentence_a", "premise")

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.names import json_value, require_unique
-from bertsmith.corpus.parquet import parquet_blocks
-from bertsmith.corpus.sources import (
+from bertsmith.datasets.file_text import brief, clean, looks_like_json, suffix_of
+from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
+from bertsmith.documents.names import json_value, require_unique
+from bertsmith.documents.parquet import parquet_blocks
+from bertsmith.documents.sources import (
     BLOCK_BYTES,
     COMPRESSIONS,
     LONGEST_RECORD,
@@ -23,8 +25,6 @@ from bertsmith.corpus.sources import (
     refusal,
     shown,
 )
-from bertsmith.datasets.file_text import brief, clean, looks_like_json, suffix_of
-from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.progress import counted
 

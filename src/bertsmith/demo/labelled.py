@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertsmith.corpus.readers import read_documents
-from bertsmith.corpus.sources import Source, find_sources, shown
+from bertsmith.documents.readers import read_documents
+from bertsmith.documents.sources import Source, find_sources, shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
 from bertsmith.progress import quiet

@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.words import count_files
 from bertsmith.demo.classifier import train_classifier
 from bertsmith.demo.curve import LiveCurve
 from bertsmith.demo.labelled import Documents, documents_by_source, write_labelled
 from bertsmith.demo.result import ClassifierResult, DemoResult, Gap, tables
+from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.documents.words import count_files
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads

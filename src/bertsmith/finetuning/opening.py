@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from bertsmith.model.our_names import part_of
 from bertsmith.progress import counted
 
 if TYPE_CHECKING:
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
     base = job.first_model(seed=0)
-    added = sum(one.numel() for name, one in base.model.named_parameters() if part_of(name) == job.head.saved_part)
+    added = base.model.num_head_parameters
     unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
     missing = [part for part in base.new_parts if part not in unread]
     assert job.training.steps is not None, "a budget in steps"

@@ -30,8 +30,7 @@ from bertsmith.finetuning.base_model import fitted, require_base, with_vectors
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
-from bertsmith.finetuning.vector_workload import VectorTraining
-from bertsmith.finetuning.workload import Finetuning
+from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
@@ -275,7 +274,7 @@ class FinetuningJob:
         model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
-        workload = (VectorTraining if self.head.is_vector else Finetuning)(
+        workload = workload_of(self.head)(
             model,
             self.task,
             self.train,

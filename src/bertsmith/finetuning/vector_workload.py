@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from bertsmith.encoding.units import TaskBatch
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.heads.task_head import Head
 from bertsmith.heads.vector_losses import VectorLoss
 from bertsmith.model.noise import noise_for
 from bertsmith.tasks.similarity import SimilarityTask
@@ -80,6 +81,11 @@ class VectorTraining(Finetuning):
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Nothing besides the loss."""
         return {}
+
+
+def workload_of(head: Head) -> type[Finetuning]:
+    """The workload that trains a model with this head."""
+    return VectorTraining if head.is_vector else Finetuning
 
 
 def _texts_of_units(micro_batch: TaskBatch) -> Tensor:

@@ -32,6 +32,7 @@ from bertsmith.model.our_names import (
     PREFIX,
     READER,
     READER_UNITS,
+    part_of,
 )
 
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
@@ -168,6 +169,12 @@ class EncoderForTask(_OnEncoder):
     def output_layer(self) -> nn.Module:
         """The linear layer on top, or the user's head; a head whose result is a vector may have none."""
         return self.get_submodule(self.head.saved_part)
+
+    @property
+    def num_head_parameters(self) -> int:
+        """The number of parameters of the output layer; 0 without one."""
+        part = self.head.saved_part
+        return sum(one.numel() for name, one in self.named_parameters() if part_of(name) == part)
 
     @property
     def outputs(self) -> int:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.corpus.readers import ReadingSettings
 from bertsmith.datasets.examples import QuestionExample, TextExample
 from bertsmith.datasets.file_text import file_text
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError, InputError, nearest
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor

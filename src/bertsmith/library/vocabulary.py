@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.bpe_json import END_OF_WORD, learned_json
-from bertsmith.corpus.languages import LanguageSettings, count_languages
-from bertsmith.corpus.words import FileCounts, count_files
+from bertsmith.documents.languages import LanguageSettings, count_languages
+from bertsmith.documents.words import FileCounts, count_files
 from bertsmith.files import write_json
 from bertsmith.settings import require, require_number
 from bertsmith.text.normalize import TextRules

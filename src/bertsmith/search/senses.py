@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import silhouette_score
 
-from bertsmith.corpus.readers import ReadingSettings, ReadReport, read_documents
+from bertsmith.documents.readers import ReadingSettings, ReadReport, read_documents
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.vectors import unit

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 
 from bertsmith.corpus.cooccurrence import PpmiOfCounts, count_neighbors, reduced
 from bertsmith.corpus.pair_counts import PairCounts
-from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file, read_json, remove_partials, require_outside, write_json, write_text
 from bertsmith.locks import locked_folder

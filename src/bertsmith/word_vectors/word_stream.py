@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.corpus.readers import ReadingSettings, ReadReport, read_documents
-from bertsmith.corpus.sources import total_bytes
+from bertsmith.documents.readers import ReadingSettings, ReadReport, read_documents
+from bertsmith.documents.sources import total_bytes
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
 from bertsmith.outputs import STDIN

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertsmith.corpus.parsing import TextBlock, parse_lines
-from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks
-from bertsmith.corpus.sources import READABLE, STDIN, Skipped, has_text_ending, shown, total_bytes
+from bertsmith.documents.parsing import TextBlock, parse_lines
+from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks
+from bertsmith.documents.sources import READABLE, STDIN, Skipped, has_text_ending, shown, total_bytes
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress
 from bertsmith.settings import help_field, require, require_limits

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.forms import BY_GAPS, FORMS, find_division, find_form
-from bertsmith.corpus.parquet import parquet_blocks
-from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
-from bertsmith.corpus.sources import (
+from bertsmith.documents.forms import BY_GAPS, FORMS, find_division, find_form
+from bertsmith.documents.parquet import parquet_blocks
+from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
+from bertsmith.documents.sources import (
     BLOCK_BYTES,
     LONGEST_LINE,
     LONGEST_RECORD,

@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES, find_form, paragraphs_of, texts_of
-from bertsmith.corpus.names import json_value
-from bertsmith.corpus.sentences import split_sentences
-from bertsmith.corpus.sources import encoding_errors
+from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, find_form, paragraphs_of, texts_of
+from bertsmith.documents.names import json_value
+from bertsmith.documents.sentences import split_sentences
+from bertsmith.documents.sources import encoding_errors
 from bertsmith.errors import InputError
 
 _SHOWN_FIELDS = 12  # of a record, in a message

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus.forms import find_form, paragraphs_of
-from bertsmith.corpus.sentences import split_sentences
+from bertsmith.documents.forms import find_form, paragraphs_of
+from bertsmith.documents.sentences import split_sentences
 
 EXAMPLES = [
     "Mr. Smith met Dr. No at 5 p.m. on Jan. 5 and paid $3.50. | He left.",

@@ -19,8 +19,8 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bertsmith.corpus.readers import Document
-from bertsmith.corpus.sentences import split_sentences
+from bertsmith.documents.readers import Document
+from bertsmith.documents.sentences import split_sentences
 
 _FILES_PER_TASK = 64
 _MOST_BYTES = 4 * 2**20  # larger Python files are generated tables

@@ -8,9 +8,9 @@ import pytest
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.checks import check_corpus
 from bertsmith.corpus.language_sampling import SamplingSettings
-from bertsmith.corpus.languages import count_languages, find_languages
-from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
+from bertsmith.documents.languages import count_languages, find_languages
+from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.languages import smoothed_shares

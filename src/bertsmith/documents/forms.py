@@ -22,7 +22,7 @@ What divides a file into documents is found as well:
 
 import re
 
-from bertsmith.corpus.sentences import MARKS, split_sentences
+from bertsmith.documents.sentences import MARKS, split_sentences
 
 FORMS = ("auto", "lines", "prose", "texts", "gaps", "wrapped", "paragraphs", "jsonl")
 SAMPLE_CHARACTERS = 2**18

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import readers, sources
-from bertsmith.corpus.parsing import TextBlock
-from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
-from bertsmith.corpus.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
-from bertsmith.corpus.words import count_files
+from bertsmith.documents import readers, sources
+from bertsmith.documents.parsing import TextBlock
+from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
+from bertsmith.documents.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
+from bertsmith.documents.words import count_files
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.text.normalize import TextRules
 from corpus.samples import STORY, sentences_of, write

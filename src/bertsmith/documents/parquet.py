@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertsmith.corpus.names import doubled
-from bertsmith.corpus.sources import BLOCK_BYTES, SourceStream, UnreadableError
+from bertsmith.documents.names import doubled
+from bertsmith.documents.sources import BLOCK_BYTES, SourceStream, UnreadableError
 
 _ROWS = 64
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus.parsing import TextBlock, parse, parse_lines
-from bertsmith.corpus.words import count_files
+from bertsmith.documents.parsing import TextBlock, parse, parse_lines
+from bertsmith.documents.words import count_files
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies import word_counts
 from bertsmith.vocabularies.word_counts import count_words

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.corpus.parsing import TextBlock, parse_lines
-from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks
-from bertsmith.corpus.sources import total_bytes
+from bertsmith.documents.parsing import TextBlock, parse_lines
+from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks
+from bertsmith.documents.sources import total_bytes
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts

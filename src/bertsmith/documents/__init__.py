@@ -1,0 +1,1 @@
+"""Text files as documents: finding and reading files, documents in them, sentences."""
