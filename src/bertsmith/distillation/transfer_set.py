@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.datasets.examples import (
@@ -85,6 +86,12 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     spec = require_spec(teacher)
     name = task_name(sources.task or form_of(spec))
     require_kind(name, spec)
+    require(
+        spec.kind != SIMILARITY,
+        expected="a teacher that labels, scores, tags or answers",
+        found=f"a model of vectors ({spec.title})",
+        fix="train a smaller one with `finetune --task similarity --teacher DIR`",
+    )
     if teacher.metadata.spec is None:
         spec = official_spec(name, spec)
     require(

@@ -41,14 +41,8 @@ if TYPE_CHECKING:
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
 
-COSINE, COSENT, RANKING, SOFTMAX, TRIPLET, MARGIN = OBJECTIVES = (
-    "cosine",
-    "cosent",
-    "ranking",
-    "softmax",
-    "triplet",
-    "margin",
-)
+OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "triplet", "margin")
+COSINE, COSENT, RANKING, SOFTMAX, TRIPLET, MARGIN = OBJECTIVES
 NO_TEXT = -1  # the id of a text that a unit does not have
 SCORES = ("spearman", "pearson")
 LABELLED = ("average_precision", "accuracy")
@@ -215,6 +209,10 @@ class SimilarityTask(Task):
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Not used: the loss compares texts of the whole step, see `finetuning.vector_workload`."""
+        raise NotImplementedError
+
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """Not used: a student of vectors learns from scored pairs, see `sentence_encoders.teacher`."""
         raise NotImplementedError
 
     def decode(
