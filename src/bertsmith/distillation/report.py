@@ -74,12 +74,11 @@ class DistillationReport:
         lines = ["; ".join([*parts, ", ".join(costs)]) if costs else parts[0]]
         if alone is not None and alone["score"] is not None:
             gain = mine["score"] - alone["score"]
-            noise = max(mine["deviation"] or 0.0, alone["deviation"] or 0.0)
-            how = "more than" if abs(gain) > noise else "within"
-            lines.append(
-                f"against the same student without the teacher: {gain:+.4f}, {how} the spread over the seeds "
-                f"({noise:.4f})"
-            )
+            deviations = [row["deviation"] for row in (mine, alone) if row["deviation"] is not None]
+            noise = max(deviations, default=0.0)
+            how = f"{'more than' if abs(gain) > noise else 'within'} the spread over the seeds ({noise:.4f})"
+            how = how if deviations else "with one seed each, which says little"
+            lines.append(f"against the same student without the teacher: {gain:+.4f}, {how}")
         return lines
 
 
