@@ -1,7 +1,7 @@
 """The architectures that can be loaded, trained, exported and served: one dictionary.
 
 The `model_type` in `config.json` selects the configuration, the encoder, the names of its parameters in Hugging Face
-folders, and the reader of its tokenizer. A new architecture is a module in `model/` and a line here.
+folders, and the reader of its tokenizer. A new architecture is a module in `encoders/` and a line here.
 """
 
 import dataclasses
