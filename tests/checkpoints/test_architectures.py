@@ -291,7 +291,15 @@ def test_an_unknown_architecture_names_those_that_are_known(tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="bert, distilbert, openai-gpt, roberta, awd-lstm, elmo") as caught:
         load_any(tmp_path)
     assert "'electra'" in str(caught.value)
-    assert set(ARCHITECTURES) == {"bert", "distilbert", "openai-gpt", "roberta", "awd-lstm", "elmo"}
+    assert set(ARCHITECTURES) == {
+        "bert",
+        "distilbert",
+        "openai-gpt",
+        "roberta",
+        "awd-lstm",
+        "elmo",
+        "static-vectors",
+    }
 
 
 @EVERY

@@ -52,8 +52,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_wordpiece),
-    "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, _read_any_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
+    "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, _read_any_tokenizer),
 }
 
 
