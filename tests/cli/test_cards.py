@@ -26,6 +26,7 @@ PIPELINES = {
     "choice": "multiple-choice",
     "tagging": "token-classification",
     "span": "question-answering",
+    "similarity": "sentence-similarity",
 }
 
 
@@ -71,7 +72,7 @@ def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kin
     folder, spec = written(tmp_path, kind), SPECS[kind]
     header, text = parts(folder)
     assert header == {
-        "library_name": "transformers",
+        "library_name": "sentence-transformers" if spec.kind == "similarity" else "transformers",
         "pipeline_tag": PIPELINES[spec.kind],
         "tags": ["bert", "bertsmith"],
     }

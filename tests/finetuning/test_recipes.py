@@ -167,7 +167,7 @@ def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
 
 
 def test_an_unknown_recipe_is_one_line_with_the_nearest_name(base: str, mails: Path, tmp_path: Path) -> None:
-    expected = r"expected a recipe: auto, 2018 or ulmfit; found '2019'; did you mean '?2018"
+    expected = r"expected a recipe: auto, 2018, ulmfit or setfit; found '2019'; did you mean '?2018"
     with pytest.raises(ConfigError, match=expected):
         run_command(base, "classification", tmp_path / "run", train=mails, recipe="2019")
     assert not (tmp_path / "run").exists()
@@ -686,7 +686,7 @@ def test_the_command_takes_a_recipe_and_names_the_nearest(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 1
-    assert "expected a recipe: auto, 2018 or ulmfit; found 'nosuch'" in capsys.readouterr().err
+    assert "expected a recipe: auto, 2018, ulmfit or setfit; found 'nosuch'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -23,6 +23,7 @@ from bertsmith.encoders.gpt import GptConfig
 from bertsmith.encoders.modernbert import ModernBertConfig
 from bertsmith.encoders.mpnet import MpnetConfig
 from bertsmith.encoders.roberta import RobertaConfig, XlmRobertaConfig
+from bertsmith.encoders.static import StaticConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.text.tokenizer import Tokenizer
@@ -152,6 +153,8 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
     if architecture == "distilbert":
         heads = {"seq_classif_dropout": dropout, "qa_dropout": dropout}
         return DistilBertConfig(**shape, **heads, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "static-vectors":
+        return StaticConfig(hidden_size=32, vocab_size=CONFIG.vocab_size, hidden_dropout_prob=dropout)
     if architecture == "elmo":
         del shape["num_attention_heads"], shape["attention_probs_dropout_prob"]
         return ElmoConfig(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
