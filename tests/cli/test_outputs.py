@@ -20,7 +20,7 @@ from cli.test_predicting import write_model
 INPUTS = {
     "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on", "vectors", "pairs", "models",
+    "continue_on", "vectors", "pairs", "models", "general", "unlabelled", "logits",
 }  # fmt: skip
 
 
@@ -89,6 +89,10 @@ FOLDERS = {
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
+    ("distill", "out"): ("distill --teacher model --train lines.txt --out", ("model",)),
+    ("distill corpus", "out"): ("distill corpus corpus --teacher model --steps 1 --out", ("corpus", "model")),
+    ("adapt", "out"): ("adapt model texts --minutes 1 --out", ("model", "texts")),
+    ("vectors static", "out"): ("vectors static --model model --replace --out", ("model", ".")),
     ("convert", "destination"): ("convert model --to google --replace", ("model", ".")),
 }
 
@@ -122,7 +126,7 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
         Path("submitted").mkdir()
         lines = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\tthe man\tthe store", ""]
         Path("submitted/MRPC.tsv").write_text("\n".join(lines), encoding="utf-8")
-    if "pretrain" in typed:
+    if "pretrain" in typed or "distill corpus" in typed:
         vocabulary = request.getfixturevalue("vocabulary")
         build_corpus([Path("texts")], WordPieceTokenizer(Vocabulary.load(vocabulary)), Path("corpus"), workers=1)
 

@@ -133,7 +133,7 @@ def test_the_rules_of_the_original_code_can_be_chosen(run, vocabulary: Path) -> 
     assert (usual, google) == ("the [UNK]\n", "[UNK] [UNK]\n")
     result = run("tokenize", "--vocab", vocabulary, "--rules", "python")
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "expected the text rules huggingface or google; found 'python'" in result.err
+    assert "expected the text rules huggingface, google or unspaced; found 'python'" in result.err
 
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])

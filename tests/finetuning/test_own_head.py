@@ -92,7 +92,9 @@ def data_of(kind: str, count: int = 64) -> TaskData:
 
 
 def test_every_kind_of_task_is_tried() -> None:
-    assert {SPECS[kind].kind for kind in EVERY.args[1]} == set(KINDS)
+    assert {SPECS[kind].kind for kind in EVERY.args[1]} == set(KINDS) - {
+        "similarity"
+    }  # whose models have no layer on top
 
 
 @EVERY

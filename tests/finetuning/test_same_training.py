@@ -79,7 +79,8 @@ def loss_of(peer: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tens
     return sum(F.cross_entropy(logits.masked_fill(~real, -torch.inf), places) for logits, places in sides) / 2
 
 
-@pytest.mark.parametrize("architecture", WITH_HEADS)
+# ModernBERT is left out: a window of padding alone is NaN in the peer, which joins matrices that are apart here.
+@pytest.mark.parametrize("architecture", [name for name in WITH_HEADS if name != "modernbert"])
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "choice", "tags", "answer"])
 def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, architecture: str, tmp_path: Path) -> None:
     spec, tokenizer = SPECS[kind], tokenizer_of(architecture)
@@ -90,6 +91,9 @@ def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, architecture: s
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
     save_pretrained(tmp_path / "start", model, tokenizer, ModelMetadata.from_dict(info), trained=parts)
     peer = CLASSES[spec.kind].from_pretrained(tmp_path / "start", attn_implementation="eager").double().train()
+    for module in peer.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # in front of a head, which some configurations name by themselves
 
     features = task.encode(examples_of(kind, 40), tokenizer, training=True)
     settings = FinetuningSettings(batch_size=8, micro_tokens=60)

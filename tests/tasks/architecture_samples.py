@@ -175,7 +175,9 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
         narrow = {"vocab_size": pieces, "max_position_embeddings": 64, "embedding_size": 16}
         if architecture == "electra":
             return ElectraConfig(**shape, **narrow)
-        return AlbertConfig(**{**shape, "num_hidden_layers": 3}, **narrow, num_hidden_groups=2)
+        return AlbertConfig(
+            **{**shape, "num_hidden_layers": 3}, **narrow, num_hidden_groups=2, classifier_dropout=dropout
+        )
     if architecture == "modernbert":
         rates = ModernBertConfig.dropout_changes(dropout)
         # The second layer sees two tokens on each side; the third one sees all.

@@ -170,7 +170,10 @@ SPECS = {
     ),
 }
 # The kinds whose models have an ONNX form.
-WITH_GRAPH = [name for name, spec in SPECS.items() if spec.settings.long_text not in HIERARCHICAL]
+OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]  # exported as encoders
+WITH_GRAPH = [
+    name for name, spec in SPECS.items() if spec.settings.long_text not in HIERARCHICAL and name not in OF_VECTORS
+]
 
 
 def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:

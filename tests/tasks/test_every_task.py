@@ -12,7 +12,7 @@ from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
-from bertsmith.tasks import glue_tests, named_tasks
+from bertsmith.tasks import glue_tests, named_tasks, task_files
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import TOKENIZER, write_base_model
@@ -143,7 +143,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
     dev = path
     if name == "texts":  # which have no gold
         dev = write_file("pairs", tmp_path / "dev")
-    spec, data = named_tasks.read_task(name, path, dev, settings=TaskSettings(max_length=32, stride=8))
+    spec, data = task_files.read_task(name, path, dev, settings=TaskSettings(max_length=32, stride=8))
     assert len(data.train) == len(data.dev) == COUNT
     settings = FinetuningSettings(batch_size=COUNT, epochs=1, device="cpu", precision="fp32")
     job = FinetuningJob.prepare(base, spec, data, settings, RecipeSettings())
@@ -162,7 +162,7 @@ def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
     assert [example.second for example in glue_tests.read_test("ax", path)] == ["the plot"]
     with pytest.raises(InputError, match="which is test data only"):
-        named_tasks.read_task("ax", path, path)
+        task_files.read_task("ax", path, path)
 
 
 @pytest.mark.parametrize("second", ["", "\tb b b"])
@@ -172,7 +172,7 @@ def test_a_text_that_is_too_long_is_named_with_its_line(tmp_path: Path, second: 
     rows = [f"a{second}\tx", f"b{second}\ty", f"{long}{second}\tx", f"{long}{second}\ty"]
     path.write_text("\n".join([names, *rows]) + "\n", encoding="utf-8")
     settings = TaskSettings(max_length=32, long_text="error")
-    spec, data = named_tasks.read_task("classification", path, path, settings=settings)
+    spec, data = task_files.read_task("classification", path, path, settings=settings)
     expected = f"at most 32 tokens in line 4 of '{path}', .*the first of 2 such examples"
     with pytest.raises(InputError, match=expected):
         task_for(spec).encode(data.train, TOKENIZER)

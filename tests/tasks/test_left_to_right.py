@@ -23,10 +23,14 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.loading import load_embedder
 from model.examples import shake
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.task_samples import CONFIG, OF_VECTORS, SPECS, TOKENIZER, examples_of
 
 CAUSAL = dataclasses.replace(CONFIG, is_causal=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.pooled and not task_for(spec).head.windows]
+WHOLE_TEXTS = [
+    name
+    for name, spec in SPECS.items()
+    if task_for(spec).head.pooled and not task_for(spec).head.windows and name not in OF_VECTORS
+]
 
 
 def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:

@@ -19,7 +19,7 @@ from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.tasks import named_tasks
+from bertsmith.tasks import task_files
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -511,7 +511,7 @@ def test_the_context_of_drawn_sentences_is_that_of_the_file(tmp_path: Path) -> N
         documents.append("-DOCSTART-\tO\n\n" + "\n\n".join(rows[document:]))
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     settings = TaskSettings(max_length=6, document_context=True)
-    spec, data = named_tasks.read_task("pos", path, path, settings=settings, limit=5)
+    spec, data = task_files.read_task("pos", path, path, settings=settings, limit=5)
     whole = EncodedRows.of(TaggingTask(spec), data.dev)
     drawn = EncodedRows.of(TaggingTask(spec), data.train)
     assert len(drawn.rows) == len(data.train) == 5
@@ -519,7 +519,7 @@ def test_the_context_of_drawn_sentences_is_that_of_the_file(tmp_path: Path) -> N
     assert drawn.read_words == [sentence.words[0] for sentence in data.train]
     places = [sentence.place for sentence in data.dev]
     assert drawn.rows == [whole.rows[places.index(sentence.place)] for sentence in data.train]
-    held = named_tasks.read_task("pos", path, None, settings=settings)[1]
+    held = task_files.read_task("pos", path, None, settings=settings)[1]
     rows = EncodedRows.of(TaggingTask(spec), held.dev).rows
     assert rows == [whole.rows[places.index(sentence.place)] for sentence in held.dev]
 
