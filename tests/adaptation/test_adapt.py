@@ -18,7 +18,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError, VocabularyError
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
 
@@ -208,6 +208,11 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused("--vocabulary new with --pieces", ConfigError, pieces=50)
     refused("a task with --train", ConfigError, train=field)
     refused("a task with --from-scratch", ConfigError, from_scratch=True)
+    refused("no settings.json", RunError, resume=True)
+    labelled = write_labelled(tmp_path / "labelled.csv")
+    letters = tmp_path / "letters.txt"
+    letters.write_text("\n\n".join(f"{words(20, n)} {chr(0x4E00 + n)} ." for n in range(120)))
+    refused("room for the", VocabularyError, texts=[letters], task="classification", train=labelled, from_scratch=True)
     refused("held-out fraction above 0", ConfigError, held_out=0.0)
     refused("minutes with --minutes, or give --steps", ConfigError, steps=None, minutes=1e-4)
     refused("No such file", InputError, texts=[tmp_path / "nothing.txt"])

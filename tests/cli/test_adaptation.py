@@ -44,6 +44,7 @@ def test_errors_are_one_line(run, tmp_path):
     for arguments, match in (
         ((base, tmp_path / "short.txt", "--check"), "at least 2,000 words; found 5 words"),
         ((base, tmp_path / "short.txt"), "expected --out RUN, or --check"),
+        ((base, tmp_path / "short.txt", "--check", "--task", "spam"), "without options of a run; found --task"),
     ):
         result = run("adapt", *arguments)
         assert (result.code, result.out) == (1, "")

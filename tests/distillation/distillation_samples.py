@@ -9,7 +9,8 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.data import TaskData
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
-KINDS = ("single", "pair", "several labels", "number", "choice", "tags", "answer", "answer or none")
+WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")
+KINDS = ("single", "pair", "several labels", "number", "choice", "tags", "answer", "answer or none", *WINDOWS)
 QUICK = {"batch_size": 8, "epochs": 2.0, "learning_rate": 1e-3, "precision": "fp32"}
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0, baselines=False)
 
@@ -48,7 +49,9 @@ def write_examples(path: Path, kind: str, count: int, seed: int) -> Path:
     lines = []
     for one in examples:
         label = list(one.label) if isinstance(one.label, tuple) else one.label
-        lines.append(json.dumps({"text": one.first, "labels" if kind == "several labels" else "label": label}))
+        second = {} if one.second is None else {"pair": one.second}
+        labels = {"labels" if kind == "several labels" else "label": label}
+        lines.append(json.dumps({"text": one.first, **second, **labels}))
     return _write(path.with_suffix(".jsonl"), lines)
 
 

@@ -98,6 +98,34 @@ def test_the_word_vectors_of_a_bilstm_are_those_of_the_teacher(teacher: Path) ->
     torch.testing.assert_close(cosines, torch.ones(len(cosines)))
 
 
+@pytest.mark.parametrize("architecture", ["albert", "modernbert", "mpnet", "roberta", "openai-gpt"])
+def test_a_bilstm_is_written_with_the_pieces_of_any_teacher(architecture: str, tmp_path: Path) -> None:
+    teacher = load_any(write_architecture(tmp_path / "teacher", architecture))
+    student = student_of(teacher, "bilstm").folder
+    write_model_folder(
+        tmp_path / "student",
+        config=student.config,
+        tensors=student.tensors,
+        tokenizer=student.tokenizer,
+        metadata=student.metadata,
+    )
+    theirs, ours = (one.require_tokenizer() for one in (teacher, load_any(tmp_path / "student")))
+    assert ours.vocabulary.digest == theirs.vocabulary.digest
+    text = ["the good film was a plot , annas ?"]
+    np.testing.assert_array_equal(ours.encode_batch(text).ids, theirs.encode_batch(text).ids)
+
+
+def test_layers_are_not_taken_where_there_are_none_or_they_share_parameters(tmp_path: Path) -> None:
+    albert = load_any(write_architecture(tmp_path / "albert", "albert"))
+    with pytest.raises(ConfigError, match="ALBERT, whose layers share them; use --student LAYERSxWIDTH"):
+        student_of(albert, layers="1")
+    config = student_of(albert, "1x16").folder.config
+    assert (config.num_hidden_layers, config.hidden_size) == (1, 16)
+    elmo = load_any(write_architecture(tmp_path / "elmo", "elmo"))
+    with pytest.raises(ConfigError, match="Transformer layers; found ELMo"):
+        student_of(elmo, layers="1")
+
+
 def test_a_student_with_other_pieces_or_rules_is_refused(teacher: Path, tmp_path: Path) -> None:
     pieces = Vocabulary([*SPECIAL_PIECES, *WORDS[::-1]])
     model = untrained(CONFIG, 0)

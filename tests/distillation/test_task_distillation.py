@@ -13,6 +13,7 @@ from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untra
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation import logits as stored
+from bertsmith.distillation.report import DistillationReport
 from bertsmith.distillation.settings import DistillationSettings
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
@@ -22,7 +23,7 @@ from bertsmith.library.distillation import distill
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training import loop
-from distillation.distillation_samples import KINDS, QUICK, write_examples, write_teacher
+from distillation.distillation_samples import KINDS, QUICK, WINDOWS, write_examples, write_teacher
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 FAST = {"times": False, "seeds": 1, "without_teacher": False, **QUICK}
@@ -59,6 +60,24 @@ def test_every_kind_of_task_has_students(kind: str, student: str, teachers: dict
     assert [row["name"] for row in report.rows] == ["teacher", "student"]
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     assert all(np.isfinite(line["soft_loss"]) for line in lines if line["kind"] == "train")
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_stored_logits_of_long_texts_are_those_of_the_teacher(
+    kind: str, teachers: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "BLOCK", 5)
+    folder = load_any(teachers[kind])
+    task = task_for(SPECS[kind])
+    model = load_for_task(folder, task.head, keep_head=True).model.eval()
+    features = task.encode(examples_of(kind, 12, 3), TOKENIZER)
+    assert len(features.rows) > 2 * 5
+    runtime = choose("cpu", "fp32")
+    expected = task_logits(model, features, runtime)
+    found = stored.stored_logits(tmp_path / "logits", model, "digest", features, runtime, 512)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    again = stored.stored_logits(tmp_path / "logits", model, "digest", features, runtime, 512)
+    np.testing.assert_array_equal(again, found)
 
 
 def test_soft_targets_alone_make_the_student_answer_like_its_teacher(tmp_path: Path) -> None:
@@ -219,6 +238,7 @@ def test_changed_copies_leave_stop_words_and_are_the_same_each_time(teacher: Pat
         ({"fill_with": "starter"}, "fill_with only with copies"),
         ({"layers": "5"}, "1 to 2 layers"),
         ({"label_weight": -1.0}, "label_weight of at least 0"),
+        ({"recipe": "setfit"}, "a recipe: auto, 2018 or ulmfit"),
         ({"colour": 1}, "a known setting"),
     ],
 )
@@ -230,6 +250,18 @@ def test_settings_that_do_not_fit_are_one_line_and_leave_no_run(
         distill(teacher, tmp_path / "run", train=train, dev=train, **{**FAST, **changes})
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run" / "settings.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("of_teacher", "of_student", "line"),
+    [(0.0, 0.5, "accuracy is 0.0000: there is nothing to keep"), (0.8, None, "no dev examples"), (0.8, 0.4, "50.0%")],
+)
+def test_the_report_says_what_is_kept_of_the_score_of_the_teacher(
+    of_teacher: float, of_student: float | None, line: str, tmp_path: Path
+) -> None:
+    scores = (("teacher", of_teacher), ("student", of_student))
+    rows = [{"name": name, "score": score, "deviation": None, "cost": None} for name, score in scores]
+    assert line in DistillationReport(metric="accuracy", rows=rows, path=tmp_path).lines()[0]
 
 
 def test_a_teacher_without_a_task_another_task_and_a_used_folder_are_refused(teacher: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What goes around the training of vectors: prompts, hard negatives, teachers, few labels, evaluation."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.metrics import v_measure_score
 
 import bertsmith
 from bertsmith.datasets.examples import TextExample, TripletExample
-from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
@@ -157,6 +158,33 @@ def test_the_recipe_for_few_labels_refuses_other_tasks(base: str, tmp_path: Path
     with pytest.raises(ConfigError, match="single texts with one label each"):
         bertsmith.finetune(base, "pairs", tmp_path / "run", train=partner_file(tmp_path), recipe="setfit")
     assert not (tmp_path / "run").exists()
+
+
+def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_path: Path) -> None:
+    records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
+    train = lines_file(tmp_path / "few.jsonl", *records)
+    other = lines_file(tmp_path / "other.jsonl", {"text": "a film", "label": "neither"})
+    given = {"train": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
+    for changes, message in (
+        ({"dev": other}, "a known label"),
+        ({"continue_minutes": 1.0}, "setfit by itself; found --continue-minutes"),
+        ({"vector_loss": "cosent"}, "for --vector-loss"),
+        ({"resume": True}, "a run in"),
+    ):
+        with pytest.raises(BertsmithError, match=message):
+            bertsmith.finetune(base, "classification", tmp_path / "run", **{"dev": train, **given, **changes})
+        assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_training_on_pairs_is_resumed_with_its_recipe(base: str, tmp_path: Path) -> None:
+    records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
+    train = lines_file(tmp_path / "few.jsonl", *records)
+    given = {"train": train, "dev": train, "seeds": 1, "precision": "fp32", "baselines": False}
+    bertsmith.finetune(base, "classification", tmp_path / "run", recipe="setfit", **given)
+    shutil.copytree(tmp_path / "run" / "continued", tmp_path / "again" / "continued")
+    bertsmith.finetune(base, "classification", tmp_path / "again", resume=True, **given)
+    model = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "again")]
+    assert model[0] == model[1]
 
 
 def test_any_model_is_scored_on_pairs_triplets_and_clusters(base: str, tmp_path: Path) -> None:

@@ -95,3 +95,9 @@ def test_a_text_without_pieces_is_refused(base: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(InputError, match="no piece of the vocabulary"):
         bertsmith.make_static_vectors(base, tmp_path / "static", text=str(tmp_path / "text.txt"))
+
+
+def test_a_column_without_a_text_is_refused(base: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a text with a column"):
+        bertsmith.make_static_vectors(base, tmp_path / "static", column="body")
+    assert not (tmp_path / "static").exists()

@@ -30,14 +30,14 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import choose
 from bertsmith.settings import require, split_settings, to_dict
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
 BEFORE_FILE = "before.json"
@@ -125,6 +125,8 @@ def adapt(
     out = Path(out)
     if not resume:
         require_unused(out, "resume it with --resume or name another folder")
+    elif not (out / SETTINGS_FILE).is_file():
+        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     field_task = spec = data = None
     if task is not None:
@@ -137,6 +139,7 @@ def adapt(
         )
         spec, data = field_task.read(folder)
     prepared = prepare(folder, paths, chosen, reading, general=general_paths)
+    new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
     for note in prepared.text.notes:
         warn(note)
     for line in prepared.forecast.lines():
@@ -164,8 +167,7 @@ def adapt(
         after = _losses(load_any(place), passages, chosen)
         if field_task is not None and spec is not None and data is not None:
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
-            if from_scratch:
-                new = prepared_from_scratch(prepared)
+            if new is not None:
                 continued(new, out / FROM_SCRATCH, str(model), None, resume=resume)
                 arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
             for arm, start in arms.items():

@@ -85,7 +85,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
     "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
-    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_wordpiece),
+    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_tokenizer),
 }
 
 

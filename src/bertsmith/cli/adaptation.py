@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import JsonOption, given, print_json, print_table, say
+from bertsmith.settings import require
 
 
 def adapt_settings() -> Sequence[type]:
@@ -75,6 +76,17 @@ def adapt(
     from bertsmith.errors import ConfigError
 
     if check:
+        others = {
+            "--out": out, "--general": general, "--task": task, "--train": train, "--dev": dev, "--seeds": seeds,
+            "--from-scratch": from_scratch or None, "--resume": resume or None,
+        }  # fmt: skip
+        idle = [name for name, value in others.items() if value is not None]
+        require(
+            not idle,
+            expected="--check without options of a run",
+            found=", ".join(idle),
+            fix="leave them out; nothing is written or trained",
+        )
         forecast = forecast_adaptation(model, texts, **given(values))
         if json:
             print_json(forecast.to_dict())

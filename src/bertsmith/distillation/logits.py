@@ -11,6 +11,8 @@ of other rows are refused.
 Letters: N rows, R positions that the head reads, K outputs of the head.
 """
 
+import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ import safetensors
 import safetensors.numpy
 
 from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import EncodedExamples, Logits, separate_rows
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits, separate_rows
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, digest_bytes, read_json, remove_partials, write_json
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.locks import locked_folder
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 
@@ -35,7 +38,7 @@ def stored_logits(
 ) -> Logits:
     """The teacher's logits at all positions that the head reads, float32 [R, K]: read from a folder, or computed.
 
-    Blocks that are missing are computed and written.
+    Blocks that are missing are computed and written. Another process that needs the same folder meanwhile is refused.
 
     Args:
         place: the folder, which is created.
@@ -46,7 +49,15 @@ def stored_logits(
 
     Raises:
         InputError: the folder has the logits of another teacher or of other rows, or a file in it is damaged.
+        RunError: another process writes to the folder.
     """
+    with locked_folder(place):
+        return _stored(place, model, teacher, features, runtime, micro_tokens)
+
+
+def _stored(
+    place: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
+) -> Logits:
     description: dict[str, Any] = {
         "teacher": teacher,
         "rows": digest_of_rows(features),
@@ -59,8 +70,7 @@ def stored_logits(
     count = len(features.rows)
     parts: list[Logits] = []
     with Progress("logits of the teacher", total=count, unit="rows", how=runtime.precision) as progress:
-        for number, begin in enumerate(range(0, count, BLOCK)):
-            end = min(begin + BLOCK, count)
+        for number, (begin, end) in enumerate(itertools.pairwise(_bounds(features))):
             part, path = rows_of(features, begin, end), place / f"block-{number:05d}.safetensors"
             if path.is_file():
                 parts.append(_read(path, (part.num_read, model.head.outputs)))
@@ -78,9 +88,26 @@ def stored_logits(
 
 
 def digest_of_rows(features: EncodedExamples) -> str:
-    """The digest of what a model reads of examples, and where its head reads."""
+    """The digest of what a model reads of examples, where its head reads, and which rows it reads together."""
     rows, read = features.rows, b"" if features.read is None else features.read.tobytes()
-    return digest_bytes(rows.token_ids.tobytes() + rows.segment_ids.tobytes() + rows.lengths.tobytes() + read)
+    units = b""
+    if features.windows_of_first is not None:
+        units = features.rows_per_unit.tobytes() + features.windows_of_first.tobytes()
+    return digest_bytes(rows.token_ids.tobytes() + rows.segment_ids.tobytes() + rows.lengths.tobytes() + read + units)
+
+
+def _bounds(features: EncodedExamples) -> list[int]:
+    """The first row of each block, and the number of rows; rows that the head reads together are in one block."""
+    bounds = [*range(0, len(features.rows), BLOCK), len(features.rows)]
+    if features.windows_of_first is None:
+        return bounds
+    starts = _starts(features)
+    return [int(bound) for bound in np.unique(starts[np.searchsorted(starts, bounds)])]
+
+
+def _starts(features: EncodedExamples) -> Ints:
+    """The first row of each unit, and the number of rows, int64 [U + 1]."""
+    return np.append(features.first_rows, len(features.rows))
 
 
 def _require_same(place: Path, description: dict[str, Any]) -> None:
@@ -107,12 +134,27 @@ def _require_same(place: Path, description: dict[str, Any]) -> None:
 
 
 def rows_of(features: EncodedExamples, begin: int, end: int) -> EncodedExamples:
-    """Some consecutive rows, as units of their own without gold."""
+    """Some consecutive rows without gold, as units of their own, unless the head reads the rows of a unit together.
+
+    Then `begin` and `end` are between two units.
+    """
     read = features.read
     if read is not None:
         first, last = features.rows.offsets[begin], features.rows.offsets[end]
         read = read[np.searchsorted(read, first) : np.searchsorted(read, last)] - first
-    return separate_rows(features.rows.select(np.arange(begin, end)), read)
+    apart = separate_rows(features.rows.select(np.arange(begin, end)), read)
+    if features.windows_of_first is None:
+        return apart
+    starts = _starts(features)
+    first, last = np.searchsorted(starts, (begin, end))
+    assert (starts[first], starts[last]) == (begin, end), "whole units"
+    counts = features.rows_per_unit[first:last]
+    return dataclasses.replace(
+        apart,
+        rows_per_unit=counts,
+        example_of_row=np.repeat(np.arange(len(counts)), counts),
+        windows_of_first=features.windows_of_first[first:last],
+    )
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Logits:

@@ -62,8 +62,10 @@ class DistillationReport:
         by_name = {str(row["name"]): row for row in self.rows}
         first, mine, alone = (by_name.get(name) for name in (TEACHER, STUDENT, WITHOUT_TEACHER))
         assert first is not None, "every table has a teacher"
-        if mine is None or mine["score"] is None or not first["score"]:
+        if mine is None or mine["score"] is None or first["score"] is None:
             return ["no dev examples, so there are no scores"]
+        if first["score"] <= 0:
+            return [f"the teacher's {self.metric} is {first['score']:.4f}: there is nothing to keep of it"]
         parts, costs = [f"the student keeps {mine['score'] / first['score']:.1%} of the teacher's {self.metric}"], []
         if first["cost"] and mine["cost"]:
             costs.append(f"{first['cost']['parameters'] / mine['cost']['parameters']:.1f} times smaller")

@@ -35,6 +35,7 @@ from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import said_once, tell
 from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
@@ -137,7 +138,7 @@ def _job(
 ) -> tuple[FinetuningJob, dict[str, str]]:
     """The fine-tuning of a student, with settings of the recipe for it, and what `finetune` records of both."""
     spec = lesson.spec
-    situation = situation_of(spec.name, spec.kind, len(data.train), student.folder)
+    situation = situation_of(spec.name, spec.kind, len(data.train), student.folder, settings=spec.settings)
     values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **given})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
@@ -156,7 +157,8 @@ def _of_student(student: Student, spec: TaskSpec) -> dict[str, Any]:
     if student.folder.config.has_attention or not student.is_new:
         return {}
     pooled = spec.kind in ("classification", "regression", "choice")
-    reads = {"reads": "pair" if spec.has_two_texts else "concat"} if pooled else {}
+    whole = "mean" if spec.settings.long_text in HIERARCHICAL else "concat"  # a reader of windows has one vector each
+    reads = {"reads": "pair" if spec.has_two_texts and whole == "concat" else whole} if pooled else {}
     return {**reads, "start": "random", "freeze": "nothing", "learning_rate": 2e-3, "epochs": 20.0}
 
 

@@ -18,11 +18,13 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.distillation.layers import chosen_layers
+from bertsmith.encoders.albert import AlbertConfig
 from bertsmith.encoders.bilstm import BiLstmConfig
 from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.errors import VocabularyError
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import part_of
+from bertsmith.progress import counted
 from bertsmith.settings import require
 
 LAYERS, BILSTM, N_GRAMS = "layers", "bilstm", "n-grams"
@@ -77,13 +79,20 @@ def student_of(
         fix="leave one of the two out",
     )
     if name == LAYERS:
+        _require_layers(teacher)
+        require(
+            not isinstance(teacher.config, AlbertConfig),
+            expected="a teacher whose layers have parameters of their own, to take some of them",
+            found=f"{teacher.config.display_name}, whose layers share them",
+            fix="use --student LAYERSxWIDTH",
+        )
         chosen = chosen_layers(layers, teacher.config.num_hidden_layers, spread=spread)
         return Student(folder=with_layers(teacher, chosen), about=_layers_in_words(chosen), layers=chosen)
     if name == BILSTM:
         return Student(folder=_bilstm(teacher, seed), about="BiLSTM with the word vectors of the teacher", is_new=True)
     shape = _shape_of(name)
     if shape is not None:
-        about = f"new model of {shape[0]} layers, width {shape[1]}"
+        about = f"new model of {counted(shape[0], 'layer')}, width {shape[1]}"
         return Student(folder=_new(teacher, shape, seed), about=about, is_new=True)
     folder = load_any(name)
     require_same_vocabulary(teacher, folder)
@@ -167,8 +176,12 @@ def _new(teacher: ModelFolder, shape: tuple[int, int, int, int], seed: int) -> M
     """A randomly initialized model of the teacher's architecture."""
     _require_layers(teacher)
     layers, width, heads, inner = shape
+    groups: dict[str, Any] = {}
+    if isinstance(teacher.config, AlbertConfig):
+        groups = {"num_hidden_groups": min(layers, teacher.config.num_hidden_groups)}
     config = dataclasses.replace(
         teacher.config,
+        **groups,
         num_hidden_layers=layers,
         hidden_size=width,
         num_attention_heads=heads,
@@ -205,8 +218,8 @@ def _require_layers(teacher: ModelFolder) -> None:
     require(
         teacher.config.has_attention,
         expected="a teacher with Transformer layers",
-        found=f"a {teacher.config.display_name}",
-        fix="use --student bilstm, or another teacher",
+        found=teacher.config.display_name,
+        fix="use --student bilstm or n-grams, or another teacher",
     )
 
 

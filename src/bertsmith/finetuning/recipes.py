@@ -21,11 +21,13 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import CONCAT, READERS
 from bertsmith.settings import AUTO, PAPER, RECIPES, require_recipe
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
-from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 ULMFIT = "ulmfit"
 SETFIT = "setfit"
-FINETUNING_RECIPES = (*RECIPES, ULMFIT, SETFIT)
+PAIRS_RUN = Path(CONTINUED) / "pairs"  # in RUN, of the recipe setfit: the training of vectors on pairs of texts
+OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
+FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 
 _OF_WHOLE_TEXTS = ("classification", "regression")
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
@@ -112,11 +114,13 @@ def situation_of(
 def recipe_of_run(out: Path | str) -> str:
     """The recipe of the run in a folder: that of its settings.json, "2018" where an older release wrote it.
 
-    "auto", if there is no run that can be read; what resumes it says so.
+    Of the recipe setfit, there may only be the run that trains the vectors. "auto", if there is no run that can be
+    read; what resumes it says so.
     """
-    if not (Path(out) / SETTINGS_FILE).is_file():
-        return AUTO
-    return str(RunFolder.open(Path(out)).record["settings"].get("recipe", PAPER))
+    for place in (Path(out), Path(out) / PAIRS_RUN):
+        if (place / SETTINGS_FILE).is_file():
+            return str(RunFolder.open(place).record["settings"].get("recipe", PAPER))
+    return AUTO
 
 
 def reads_of_run(out: Path | str) -> str | None:

@@ -11,7 +11,7 @@ from bertsmith.distillation.run import distill_task
 from bertsmith.distillation.settings import CorpusDistillationSettings, DistillationSettings
 from bertsmith.distillation.students import N_GRAMS
 from bertsmith.distillation.transfer_set import Sources
-from bertsmith.finetuning.recipes import FINETUNING_RECIPES, recipe_of_run
+from bertsmith.finetuning.recipes import OF_ONE_TRAINING, recipe_of_run
 from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -66,7 +66,7 @@ def distill(
     """
     parts = split_settings(settings, [DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings])
     chosen = DistillationSettings(**parts[DistillationSettings])
-    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), OF_ONE_TRAINING)
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     sources = Sources(
         train=_path(train),

@@ -36,7 +36,7 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
-from bertsmith.sentence_encoders.few_labels import train_on_pairs
+from bertsmith.sentence_encoders.few_labels import require_single_labels, train_on_pairs
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
@@ -119,6 +119,14 @@ def finetune(
         map_labels=map_labels,
     )
     spec = spec if metric is None else with_metric(spec, metric)
+    # What is given is checked before a model is read, which may take minutes or the network.
+    FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    require(
+        not hard_negatives or (spec.name == PAIRS and teacher is None),
+        expected=f"the task {PAIRS} without a teacher for hard negatives",
+        found=spec.name if teacher is None else "--teacher",
+        fix="leave --hard-negatives out",
+    )
     if teacher is not None:
         name, taught_examples = taught(
             teacher, spec.name, data.train, device=parts[FinetuningSettings].get("device", "auto")
@@ -127,17 +135,9 @@ def finetune(
         data = dataclasses.replace(data, train=taught_examples)
         if name == TRIPLETS:
             parts[FinetuningSettings].setdefault("vector_loss", MARGIN)
-    require(
-        not hard_negatives or spec.name == PAIRS,
-        expected=f"the task {PAIRS} for hard negatives",
-        found=spec.name,
-        fix="leave --hard-negatives out",
-    )
     if hard_negatives:
         embedder = load_embedder(source, device=parts[FinetuningSettings].get("device", "auto"))
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, hard_negatives))
-    # What is given is checked before a model is read, which may take minutes or the network.
-    FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     folder = load_any(source)
     situation = situation_of(
         spec.name, spec.kind, len(data.train), folder, own_head=head is not None, settings=spec.settings
@@ -149,18 +149,27 @@ def finetune(
     if resume and not search and chosen.reads == PROBE:
         chosen = dataclasses.replace(chosen, reads=reads_of_run(out) or PROBE)
     if recipe == SETFIT:
-        require(
-            continue_on is None and not search and head is None,
-            expected="the recipe setfit by itself",
-            found="--continue-on, --search or --head",
-            fix="leave it out",
-        )
+        others = {
+            "--continue-on": continue_on,
+            "--continue-minutes": continue_minutes,
+            "--continue-steps": continue_steps,
+            "--search": search or None,
+            "--head": head,
+        }
+        refused = [name for name, value in others.items() if value is not None]
+        require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix="leave it out")
+        require_single_labels(spec)
         if not resume:
             require_unused(out, "resume it with --resume or name another folder")
+        elif not (out / CONTINUED).is_dir():
+            raise RunError(expected=f"a run in '{out}'", found=f"no {CONTINUED}", fix="check the path")
+        # Whatever is wrong with the examples is found before the vectors are trained.
+        reads = None if chosen.reads == PROBE else chosen.reads
+        checked = FinetuningJob.prepare(folder, spec, data, dataclasses.replace(chosen, reads=reads), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
-        base: BaseModel = load_any(place)
+        base: BaseModel = checked.on_base(load_any(place), chosen.reads, rates)
         begun = resume and (out / SETTINGS_FILE).exists()
     elif continue_on is not None:
         text = TaskText(

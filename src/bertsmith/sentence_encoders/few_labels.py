@@ -14,6 +14,7 @@ from typing import Any
 
 from bertsmith.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.datasets.labels import labels_of
+from bertsmith.finetuning.recipes import PAIRS_RUN, SETFIT
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel
@@ -23,7 +24,7 @@ from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
+from bertsmith.training.run_folder import SETTINGS_FILE
 
 PAIRS_PER_TEXT = 20  # of the same label and of another one, R each
 MOST_PAIRS = 20_000
@@ -62,6 +63,20 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
     return pairs
 
 
+def require_single_labels(spec: TaskSpec) -> None:
+    """Checks that the recipe fits a task.
+
+    Raises:
+        ConfigError: the task is not a classification of single texts with one label each.
+    """
+    require(
+        spec.kind == "classification" and not spec.multi_label and spec.pair is False,
+        expected="a classification of single texts with one label each, for the recipe setfit",
+        found=spec.title,
+        fix="use another recipe",
+    )
+
+
 def train_on_pairs(
     base: BaseModel,
     spec: TaskSpec,
@@ -84,18 +99,12 @@ def train_on_pairs(
         resume: a training that was interrupted is resumed, and a finished one is not repeated.
 
     Raises:
-        ConfigError: the task is not a classification of single texts with one label each.
+        ConfigError: all texts have one label.
         BertsmithError: as `finetune`.
     """
-    require(
-        spec.kind == "classification" and not spec.multi_label and spec.pair is False,
-        expected="a classification of single texts with one label each, for the recipe setfit",
-        found=spec.title,
-        fix="use another recipe",
-    )
     texts = [example for example in examples if isinstance(example, TextExample)]
     pairs = contrastive_pairs(texts, seed)
-    run = out / CONTINUED / "pairs"
+    run = out / PAIRS_RUN
     tell(f"first, the vectors are trained on {len(pairs):,} pairs of {len(texts):,} texts")
     finetune(
         base,
@@ -112,6 +121,6 @@ def train_on_pairs(
         ),
         seeds=1,
         resume=resume and (run / SETTINGS_FILE).exists(),
-        recipe_name="setfit",
+        recipe_name=SETFIT,
     )
     return run / "model"

@@ -92,10 +92,16 @@ def make_static_vectors(
         device, precision: of the encoder.
 
     Raises:
-        ConfigError: there are not so many dimensions.
+        ConfigError: the encoder has fewer dimensions, or a column is named without a text.
         InputError: the text has no pieces of the vocabulary.
         CheckpointError: the model cannot be read.
     """
+    require(
+        text is not None or column is None,
+        expected="a text with a column",
+        found=f"column {column!r} alone",
+        fix="name the text with --text, or leave --column out",
+    )
     embedder = load_embedder(model, layers=layers, device=device, precision=precision)
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
     pieces = len(tokenizer.vocabulary)
