@@ -62,7 +62,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
-    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
+    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_tokenizer),
     "albert": Architecture(
         albert.AlbertConfig,
         albert.AlbertModel,
@@ -85,7 +85,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
     "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, read_tokenizer),
     "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
-    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_wordpiece),
+    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_tokenizer),
 }
 
 
