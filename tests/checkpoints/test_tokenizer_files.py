@@ -6,7 +6,7 @@ import random
 import pytest
 
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_tokenizer, read_wordpiece
 from bertsmith.checkpoints.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import write_json
@@ -134,6 +134,19 @@ def test_vocabularies_that_disagree_are_refused(tmp_path):
     Vocabulary([*PIECES[:-1], "other"]).save(tmp_path / "vocab.txt")
     with pytest.raises(VocabularyError, match=r"same pieces in vocab.txt and tokenizer.json"):
         read_wordpiece(tmp_path, ModelMetadata())
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_vocabulary_alone_says_which_kind_it_is(line_end, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode())
+    found, _ = read_tokenizer(tmp_path, ModelMetadata())
+    assert isinstance(found, WordPieceTokenizer)
+    (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode() + b"\xff\xfe")
+    with pytest.raises(VocabularyError, match="expected UTF-8 in"):
+        read_tokenizer(tmp_path, ModelMetadata())
+    (tmp_path / "vocab.txt").write_text("<s>\n</s>\n")
+    with pytest.raises(VocabularyError, match=r"a tokenizer.json in .* for a vocab.txt without \[CLS\]"):
+        read_tokenizer(tmp_path, ModelMetadata())
 
 
 def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):

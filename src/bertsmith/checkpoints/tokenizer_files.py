@@ -191,7 +191,7 @@ def read_tokenizer(
     kind = model.get("type")
     if kind == "WordPiece" and CLS not in model.get("vocab", ()):  # as in MPNet
         return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
-    if kind is None and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
+    if kind is None and lines.exists() and CLS.encode() not in lines.read_bytes().splitlines():
         raise VocabularyError(
             expected=f"a tokenizer.json in '{folder}' for a vocab.txt without {CLS}",
             found="none",
