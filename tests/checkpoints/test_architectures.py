@@ -27,7 +27,6 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import pack_rows
 from tasks.architecture_samples import (
     CLASS_PREFIXES,
-    EVERY_ARCHITECTURE,
     HEADS,
     OTHERS,
     change_json,
@@ -396,20 +395,3 @@ def test_a_head_that_no_other_library_has_is_read_back_from_a_folder_of_any_arch
     assert any(name.startswith(("blocks.", "reader.")) for name in saved)
     for name, tensor in saved.items():
         assert torch.equal(again[name], tensor), name
-
-
-@pytest.mark.parametrize("kind", ["bert", "albert", "xlm-roberta", "mpnet"])
-@pytest.mark.parametrize("architecture", [*EVERY_ARCHITECTURE, "xlm-roberta"])
-def test_every_architecture_is_read_back_with_any_tokenizer(architecture: str, kind: str, tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(kind)
-    config = dataclasses.replace(config_of(architecture), vocab_size=len(tokenizer.vocabulary))
-    if config.spells_pieces and kind != "bert":
-        pytest.skip("it reads how a WordPiece is spelled")
-    model = untrained(config, 1, tokenizer.vocabulary)
-    save_pretrained(tmp_path / "model", model, tokenizer, ModelMetadata(task="pretraining"))
-    found = load_any(tmp_path / "model").require_tokenizer()
-    assert found.vocabulary.digest == tokenizer.vocabulary.digest
-    assert found.vocabulary.special == tokenizer.vocabulary.special
-    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == [
-        ids.tolist() for ids in tokenizer.encode_batch(TEXTS)
-    ]

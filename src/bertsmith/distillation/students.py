@@ -225,7 +225,7 @@ def _require_layers(teacher: ModelFolder) -> None:
     require(
         teacher.config.has_attention,
         expected="a teacher with Transformer layers",
-        found=f"a {teacher.config.display_name}",
+        found=teacher.config.display_name,
         fix="use --student bilstm, or another teacher",
     )
 

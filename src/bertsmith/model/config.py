@@ -60,7 +60,7 @@ class EncoderConfig:
     has_attention: ClassVar[bool] = True
     spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled
     is_static: ClassVar[bool] = False  # the vector of a token does not depend on its neighbors
-    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
+    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
