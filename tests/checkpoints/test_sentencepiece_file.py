@@ -75,6 +75,15 @@ def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
         ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
 
 
+def test_a_comma_after_a_digit_is_a_piece_of_its_own_in_an_albert(tmp_path: Path) -> None:
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    write_model(tmp_path / "spiece.model", [*unigram_pieces(special), ("9,", -1.0), ("m,", -1.0)])
+    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
+    assert found is not None
+    assert found.tokenize("9,") == ["\u2581", "9", ","]
+    assert found.tokenize("m,") == ["\u2581", "m,"]
+
+
 @pytest.mark.parametrize("content", [b"", b"text", b"\x0a\xff\xff", b"\x0a\x05abcde", b"\xff" * 12])
 def test_a_damaged_file_is_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(content)

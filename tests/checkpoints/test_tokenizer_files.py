@@ -1,12 +1,16 @@
 """Tokenizer files: the same as those of transformers, and read back by both with the same ids."""
 
+import dataclasses
 import json
 import random
+from pathlib import Path
 
 import pytest
 
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_wordpiece
+from bertsmith.checkpoints.tokenizer_files import read_tokenizer, read_wordpiece
 from bertsmith.checkpoints.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import write_json
@@ -16,6 +20,7 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES
+from tasks.architecture_samples import EVERY_ARCHITECTURE, config_of, tokenizer_of
 
 RULES = [
     TextRules(),
@@ -136,6 +141,19 @@ def test_vocabularies_that_disagree_are_refused(tmp_path):
         read_wordpiece(tmp_path, ModelMetadata())
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_vocabulary_alone_says_which_kind_it_is(line_end, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode())
+    found, _ = read_tokenizer(tmp_path, ModelMetadata())
+    assert isinstance(found, WordPieceTokenizer)
+    (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode() + b"\xff\xfe")
+    with pytest.raises(VocabularyError, match="expected UTF-8 in"):
+        read_tokenizer(tmp_path, ModelMetadata())
+    (tmp_path / "vocab.txt").write_text("<s>\n</s>\n")
+    with pytest.raises(VocabularyError, match=r"a tokenizer.json in .* for a vocab.txt without \[CLS\]"):
+        read_tokenizer(tmp_path, ModelMetadata())
+
+
 def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):
     write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
@@ -188,3 +206,20 @@ def test_splitting_of_scripts_without_spaces_is_read_from_either_file(left_out, 
     read, notes = read_wordpiece(tmp_path / "x", ModelMetadata())
     assert read.rules == rules
     assert notes == []
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert", "xlm-roberta", "mpnet"])
+@pytest.mark.parametrize("architecture", [*EVERY_ARCHITECTURE, "xlm-roberta"])
+def test_every_architecture_is_read_back_with_any_tokenizer(architecture: str, kind: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(kind)
+    config = dataclasses.replace(config_of(architecture), vocab_size=len(tokenizer.vocabulary))
+    if config.spells_pieces and kind != "bert":
+        pytest.skip("it reads how a WordPiece is spelled")
+    model = untrained(config, 1, tokenizer.vocabulary)
+    save_pretrained(tmp_path / "model", model, tokenizer, ModelMetadata(task="pretraining"))
+    found = load_any(tmp_path / "model").require_tokenizer()
+    assert found.vocabulary.digest == tokenizer.vocabulary.digest
+    assert found.vocabulary.special == tokenizer.vocabulary.special
+    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == [
+        ids.tolist() for ids in tokenizer.encode_batch(TEXTS)
+    ]

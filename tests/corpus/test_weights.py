@@ -84,7 +84,37 @@ def test_a_weight_without_a_source_and_a_negative_one_are_refused(tmp_path: Path
         assert not (tmp_path / "corpus").exists()
 
 
-def test_too_few_documents_to_hold_one_out_are_refused_with_weights(tmp_path: Path) -> None:
+def test_too_few_documents_for_both_sides_are_refused_with_weights(tmp_path: Path) -> None:
     files = texts(tmp_path, 2)
-    with pytest.raises(ConfigError, match="enough documents for one of them to be held out"):
-        build_corpus(files, small_tokenizer(), tmp_path / "corpus", weights={str(files[0]): 2.0}, held_out=0.001)
+    for held_out, match in (
+        (0.001, "found none to hold out; raise --held-out"),
+        (0.999, "found none for training; lower --held-out"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            build_corpus(files, small_tokenizer(), tmp_path / "corpus", weights={str(files[0]): 2.0}, held_out=held_out)
+
+
+def test_a_source_whose_documents_are_all_held_out_has_its_weight(tmp_path: Path) -> None:
+    files = texts(tmp_path, 40)
+    one = write(tmp_path / "one.txt", "the boat home .\n")
+    manifests = [
+        build_corpus(
+            [*files, one],
+            small_tokenizer(),
+            tmp_path / "corpus",
+            weights={str(one): 3},
+            held_out=held_out,
+            replace=True,
+        )
+        for held_out in (0.0, 0.9)
+    ]
+    assert [manifest["sources"][0]["documents"] for manifest in manifests] == [1, 0]
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.1])
+def test_weights_that_leave_everything_out_are_refused(held_out: float, tmp_path: Path) -> None:
+    files = texts(tmp_path, 40)
+    with pytest.raises(ConfigError, match=r"at least one training document .*; found none of \d+ documents; raise a"):
+        build_corpus(
+            files, small_tokenizer(), tmp_path / "corpus", weights=dict.fromkeys(map(str, files), 0), held_out=held_out
+        )

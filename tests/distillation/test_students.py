@@ -20,6 +20,7 @@ from bertsmith.model.encoder import Trace
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from model.examples import shake
+from tasks.architecture_samples import config_of, tokenizer_of
 from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
@@ -48,6 +49,33 @@ def test_a_student_has_the_chosen_layers_of_its_teacher(teacher: Path) -> None:
     whole(ROWS, trace=theirs)
     half(ROWS, trace=ours)
     assert torch.equal(theirs.hidden_states[1], ours.hidden_states[1])
+
+
+def test_a_student_of_shared_layers_uses_them_less_often(tmp_path: Path) -> None:
+    config = dataclasses.replace(config_of("albert"), num_hidden_layers=3, num_hidden_groups=1)
+    model = untrained(config, 5, tokenizer_of("albert").vocabulary)
+    save_pretrained(tmp_path / "teacher", model, tokenizer_of("albert"), ModelMetadata(task="pretraining"))
+    folder = load_any(tmp_path / "teacher")
+    student = student_of(folder, layers="2,3")
+    assert student.folder.config == dataclasses.replace(config, num_hidden_layers=2)
+    theirs, ours = Trace(), Trace()
+    load_pretrained(folder).model.encoder(ROWS, trace=theirs)
+    load_pretrained(student.folder).model.encoder(ROWS, trace=ours)
+    assert torch.equal(theirs.hidden_states[2], ours.hidden_states[2])
+
+
+def test_layers_that_no_other_ones_can_replace_are_refused(tmp_path: Path) -> None:
+    write_architecture(tmp_path / "modernbert", "modernbert")
+    modern = load_any(tmp_path / "modernbert")
+    with pytest.raises(ConfigError, match=r"the lowest layers of ModernBERT.*layers 1, 3 of the.*--layers 1,2"):
+        student_of(modern, layers="1,3")
+    assert student_of(modern, layers="2").folder.config.num_hidden_layers == 2
+    write_architecture(tmp_path / "albert", "albert")
+    with pytest.raises(ConfigError, match="found 2 sets of parameters in 3 layers; use --student bilstm or"):
+        student_of(load_any(tmp_path / "albert"), layers="2")
+    write_architecture(tmp_path / "bilstm", "bilstm")
+    with pytest.raises(ConfigError, match="a teacher with Transformer layers; found BiLSTM"):
+        student_of(load_any(tmp_path / "bilstm"), layers="2")
 
 
 def test_a_distilbert_starts_with_the_embeddings_of_single_texts_and_loads_elsewhere(

@@ -165,3 +165,11 @@ def test_a_normalized_mix_forgets_the_scale_of_each_hidden_state() -> None:
     mix = WeightedMix(3, normalized=True)
     torch.testing.assert_close(mix(scaled), mix(picked), atol=1e-4, rtol=1e-4)
     assert (WeightedMix(3)(scaled) - WeightedMix(3)(picked)).abs().max() > 1
+
+
+def test_without_layers_every_sum_is_that_of_the_embeddings() -> None:
+    only = states(0)
+    for name in ("last", "sum-all", "sum-with-embeddings", "embeddings"):
+        assert torch.equal(layer_choice(name, 0).mix(only), only[0]), name
+    with pytest.raises(ConfigError, match="at least 4 layers"):
+        layer_choice("sum-last-4", 0)

@@ -7,12 +7,13 @@ import pytest
 import torch
 import transformers
 
-from bertsmith import load
+from bertsmith import load, make_static_vectors
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.errors import ConfigError
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
+from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER
 
 EVERY = pytest.mark.parametrize("architecture", ["electra", "albert", "modernbert", "mpnet"])
@@ -52,3 +53,12 @@ def test_an_objective_of_pairs_is_refused_in_one_line(architecture: str, corpus:
     settings = settings_from_recipe({**SMALL, "architecture": architecture, "objective": "mlm+nsp"})
     with pytest.raises(ConfigError, match="an objective without pairs"):
         pretrain(corpus, tmp_path / "run", *settings)
+
+
+def test_static_vectors_are_not_pretrained(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="an architecture with named sizes; found static vectors"):
+        pretrain(corpus, tmp_path / "run", *settings_from_recipe({**SMALL, "architecture": "static-vectors"}))
+    make_static_vectors(write_base_model(tmp_path / "bert"), tmp_path / "static")
+    with pytest.raises(ConfigError, match="depend on the neighbors of a token, for pre-training; found static vectors"):
+        pretrain(corpus, tmp_path / "run", *settings_from_recipe({**SMALL, "size": None, "init": tmp_path / "static"}))
+    assert not (tmp_path / "run").exists()

@@ -63,7 +63,13 @@ def test_prompts_and_pooling_are_written_and_used_and_equal_in_sentence_transfor
 
 
 @pytest.mark.parametrize(
-    "said", [{"prompts": ["query: "]}, {"prompts": {"query": 3}}, {"prompts": {"q": "a"}, "default_prompt_name": "b"}]
+    "said",
+    [
+        {"prompts": ["query: "]},
+        {"prompts": {"query": 3}},
+        {"prompts": {"q": "a"}, "default_prompt_name": "b"},
+        {"prompts": {"q": "a"}, "default_prompt_name": ["q"]},
+    ],
 )
 def test_malformed_prompts_are_refused_in_one_line(said: dict[str, object], base: str, tmp_path: Path) -> None:
     bertsmith.make_static_vectors(base, tmp_path / "static")

@@ -62,7 +62,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
     "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
-    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_wordpiece),
+    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_tokenizer),
     "albert": Architecture(
         albert.AlbertConfig,
         albert.AlbertModel,

@@ -10,9 +10,8 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsmith.text.vocabulary import SPECIAL_PIECES, SpecialPieces
+from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES, SpecialPieces
 
-END_OF_WORD = "</w>"
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}

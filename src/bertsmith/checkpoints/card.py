@@ -394,6 +394,6 @@ def _has(tensors: Mapping[str, Tensor], part: str) -> bool:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and all(isinstance(share, int | float) for share in value.values()):
         return ", ".join(f"{name} {100 * share:.1f} %" for name, share in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -194,7 +194,7 @@ def _prompts(path: Path) -> tuple[str, dict[str, str]]:
             found=repr(wrong)[:60],
             fix='write {"query": "a text", "document": "a text"}',
         )
-    if name is not None and name not in prompts:
+    if name is not None and not (isinstance(name, str) and name in prompts):
         raise CheckpointError(
             expected=f"the name of a prompt as default_prompt_name in '{path}'",
             found=repr(name)[:60],

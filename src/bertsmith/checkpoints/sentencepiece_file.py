@@ -8,6 +8,7 @@ Source: `sentencepiece_model.proto` of SentencePiece; the converters for ALBERT 
 
 import base64
 import dataclasses
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ from bertsmith.text.vocabulary import SpecialPieces
 ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"
 _UNIGRAM = 1  # TrainerSpec.model_type
 _MARK = "\u2581"
-
+_NUMBER_WITH_COMMA = re.compile(r"(?s).*\d,")
+_RARER = 100.0  # nats
 
 OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
 
@@ -107,15 +109,20 @@ def read_sentencepiece(path: Path) -> SentencePieceFile:
 
 
 def albert_json(file: SentencePieceFile, *, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
-    """The description of an ALBERT's tokenizer: quotation marks made plain, text without accents and lower-cased."""
+    """The description of an ALBERT's tokenizer: quotation marks made plain, text without accents and lower-cased.
+
+    A comma after a digit is a piece of its own, as in the original code: pieces that end in both are made so improbable
+    that other ones are chosen.
+    """
     before: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": marks}, "content": '"'} for marks in ("``", "''")
     ]
     before += [] if keep_accents else [{"type": "NFKD"}, {"type": "StripAccents"}]
     before += [{"type": "Lowercase"}] if lowercase else []
-    ids = {piece: id for id, (piece, _) in enumerate(file.pieces)}
+    pieces = [(piece, score - _RARER if _NUMBER_WITH_COMMA.fullmatch(piece) else score) for piece, score in file.pieces]
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
     return _described(
-        file.pieces,
+        pieces,
         unknown=ids.get("<unk>", 1),
         normalizers=[*before, *_table(file)],
         special=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),

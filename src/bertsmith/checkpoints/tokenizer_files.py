@@ -11,7 +11,6 @@ from typing import Any
 
 from bertsmith.checkpoints.bpe_json import (
     BYTE_LEVEL,
-    END_OF_WORD,
     ONLY_UNKNOWN,
     byte_level_json,
     gpt_json,
@@ -25,12 +24,10 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.unspaced import PATTERN
-from bertsmith.text.vocabulary import CLS, UNK, SpecialPieces, Vocabulary
+from bertsmith.text.vocabulary import CLS, END_OF_WORD, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 _SPLIT = TextRules(split_unspaced=True)
-
-
 SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
 
 
@@ -191,7 +188,7 @@ def read_tokenizer(
     kind = model.get("type")
     if kind == "WordPiece" and CLS not in model.get("vocab", ()):  # as in MPNet
         return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
-    if kind is None and lines.exists() and CLS not in lines.read_text(encoding="utf-8").split("\n"):
+    if kind is None and lines.exists() and CLS.encode() not in lines.read_bytes().splitlines():
         raise VocabularyError(
             expected=f"a tokenizer.json in '{folder}' for a vocab.txt without {CLS}",
             found="none",

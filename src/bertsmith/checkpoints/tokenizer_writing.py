@@ -19,8 +19,6 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 
 # Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
-
-
 _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
 
 

@@ -245,6 +245,8 @@ class _Build:
         self.split.close()
         if removed and self._removal is not None:
             self._removal.waiting.remove()
+        if self._weights is not None:
+            self._weights.check()
         if self.split.is_empty:
             raise InputError(
                 expected="text with at least one sentence",

@@ -58,27 +58,35 @@ class SplitWriter:
         """Writes a document to the training or held-out side, by its content, and copies of it by its weight."""
         is_held_out = draw < self.share * DRAWS
         writer = self.held_out if is_held_out else self.training
-        copies = 1 if is_held_out or self._weights is None else self._weights.copies(source, len(tokens), draw)
+        copies = 1
+        if self._weights is not None and is_held_out:
+            self._weights.hold_out(source)
+        elif self._weights is not None:
+            copies = self._weights.copies(source, len(tokens), draw)
         for _ in range(copies):
             place = writer.add(source, tokens, lengths)
         if copies and (self._lowest is None or draw < self._lowest[0]):
             self._lowest = draw, place
 
     def balance(self) -> str:
-        """A description of the split, after making sure that neither side is empty."""
+        """A description of the split, after making sure that neither side is empty.
+
+        Raises:
+            ConfigError: one side is empty, and there are weights.
+        """
         if not self.share:
             return "nothing is held out"
-        if not self.training.shards:
-            self._swap()
-        elif self.held_out.shards:
+        if self.training.shards and self.held_out.shards:
             return "documents by the hash of their content"
-        # Copies of the document that would be held out instead stay on the training side.
+        # Copies of a document that is moved would stay on the training side.
         require(
             self._weights is None,
-            expected="enough documents for one of them to be held out by its content, with weights",
-            found=counted(self.training.totals()["documents"], "document"),
-            fix="raise --held-out, or leave --weight out",
+            expected="enough documents for both sides of the split by content, with weights",
+            found="none to hold out" if self.training.shards else "none for training",
+            fix=f"{'raise' if self.training.shards else 'lower'} --held-out, or leave --weight out",
         )
+        if not self.training.shards:
+            self._swap()
         assert self._lowest is not None
         totals = self.training.totals()
         if totals["documents"] > 1:

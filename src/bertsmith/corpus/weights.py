@@ -53,6 +53,11 @@ class Weights:
         self.sources = [WeightedSource(text, float(weight)) for text, weight in weights.items()]
         self.others = WeightedSource("others", 1.0)
         self._known: dict[str, WeightedSource] = {}
+        self._found: set[str] = set()  # texts with a document, even if it is held out
+
+    def hold_out(self, source: str) -> None:
+        """Notes that there is a held-out document of a file."""
+        self._found.add(self._of(source).text)
 
     def copies(self, source: str, tokens: int, draw: int) -> int:
         """How often a training document is written; counts it.
@@ -65,25 +70,37 @@ class Weights:
         found = self._of(source)
         whole = int(found.weight)
         count = whole + (draw_of(draw) < (found.weight - whole) * DRAWS)
+        self._found.add(found.text)
         found.documents += 1
         found.written += count
         found.tokens += count * tokens
         return count
 
-    def record(self) -> list[dict[str, Any]]:
-        """Each source with its weight and its counts, as plain values for the manifest.
+    def check(self) -> None:
+        """Returns if every source has a document, and one of them was written.
 
         Raises:
-            ConfigError: no document is from one of the sources.
+            ConfigError: no document is from one of the sources, or all documents have the weight 0.
         """
         for one in self.sources:
-            if not one.documents:
+            if one.text not in self._found:
                 raise ConfigError(
                     expected=f"documents from '{one.text}', which has a weight",
                     found="none",
                     fix="name a file or folder of the texts, as it is named there",
                 )
-        return [dataclasses.asdict(one) for one in (*self.sources, self.others) if one.documents]
+        every = (*self.sources, self.others)
+        if any(one.documents for one in every) and not any(one.written for one in every):
+            raise ConfigError(
+                expected="at least one training document that is written, with weights",
+                found=f"none of {counted(sum(one.documents for one in every), 'document')}",
+                fix="raise a weight",
+            )
+
+    def record(self) -> list[dict[str, Any]]:
+        """Each source with its weight and its counts, as plain values for the manifest."""
+        others = [self.others] if self.others.documents else []
+        return [dataclasses.asdict(one) for one in (*self.sources, *others)]
 
     def _of(self, source: str) -> WeightedSource:
         """The source that a file belongs to: the deepest one that is the file or contains it."""

@@ -80,12 +80,6 @@ def student_of(
     )
     if name == LAYERS:
         _require_layers(teacher)
-        require(
-            not isinstance(teacher.config, AlbertConfig),
-            expected="a teacher whose layers have parameters of their own, to take some of them",
-            found=f"{teacher.config.display_name}, whose layers share them",
-            fix="use --student LAYERSxWIDTH",
-        )
         chosen = chosen_layers(layers, teacher.config.num_hidden_layers, spread=spread)
         return Student(folder=with_layers(teacher, chosen), about=_layers_in_words(chosen), layers=chosen)
     if name == BILSTM:
@@ -102,20 +96,39 @@ def student_of(
 def with_layers(teacher: ModelFolder, layers: tuple[int, ...]) -> ModelFolder:
     """The teacher with some of its layers, counted from 1; embeddings and pooler stay, heads of tasks go.
 
+    If all layers share their parameters, these stay as they are, and are used less often.
+
     Raises:
-        ConfigError: its architecture has no stack of equal layers.
+        ConfigError: it has no layers, or no other ones can take the place of those that are left out.
     """
     _require_layers(teacher)
+    config = teacher.config
+    shares_all = config.num_distinct_layers == 1
+    are_lowest = layers == tuple(range(1, len(layers) + 1))
+    require(
+        shares_all or config.num_distinct_layers == config.num_hidden_layers,
+        expected="a teacher whose layers have parameters of their own, or share all of them, for --student layers",
+        found=f"{config.num_distinct_layers} sets of parameters in {config.num_hidden_layers} layers",
+        fix="use --student bilstm or LAYERSxWIDTH",
+    )
+    require(
+        config.has_equal_layers or are_lowest,
+        expected=f"the lowest layers of {config.display_name}, whose layers differ in what they attend to",
+        found=_layers_in_words(layers),
+        fix=f"use --layers {','.join(map(str, range(1, len(layers) + 1)))}",
+    )
     tensors: dict[str, Tensor] = {}
     for name, tensor in teacher.tensors.items():
         stack, _, rest = name.partition("bert.layers.")
         if not stack and rest:
             number, _, inner = rest.partition(".")
-            if int(number) + 1 in layers:
+            if shares_all:
+                tensors[name] = tensor
+            elif int(number) + 1 in layers:
                 tensors[f"bert.layers.{layers.index(int(number) + 1)}.{inner}"] = tensor
         elif part_of(name) in (None, "pooler", "mlm"):
             tensors[name] = tensor
-    config = dataclasses.replace(teacher.config, num_hidden_layers=len(layers))
+    config = dataclasses.replace(config, num_hidden_layers=len(layers))
     metadata = ModelMetadata(steps=teacher.metadata.steps, tokens=teacher.metadata.tokens)
     return dataclasses.replace(teacher, config=config, tensors=tensors, metadata=metadata)
 

@@ -59,6 +59,7 @@ class ModernBertConfig(EncoderConfig):
     pooler_activation: ClassVar[str] = "gelu"
     norms_pooler: ClassVar[bool] = True
     pools_tokens: ClassVar[bool] = True
+    has_equal_layers: ClassVar[bool] = False
     norms_last: ClassVar[bool] = True
     has_biases: ClassVar[bool] = False
     has_graph: ClassVar[bool] = False

@@ -110,7 +110,7 @@ def _require_transformers(folder: ModelFolder) -> None:
         raise ConfigError(
             expected="an architecture that `transformers` has",
             found=folder.config.display_name,
-            fix="copy the folder; only bertsmith reads it",
+            fix="copy the folder as it is",
         )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.checkpoints.bpe_json import END_OF_WORD, learned_json
+from bertsmith.checkpoints.bpe_json import learned_json
 from bertsmith.documents.languages import LanguageSettings, count_languages
 from bertsmith.documents.words import FileCounts, count_files
 from bertsmith.files import write_json
@@ -12,7 +12,7 @@ from bertsmith.settings import require, require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import SPECIAL_PIECES
+from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.bpe import learn_byte_pairs

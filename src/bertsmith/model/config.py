@@ -50,6 +50,7 @@ class EncoderConfig:
     can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
     norms_embeddings: ClassVar[bool] = True
     has_biases: ClassVar[bool] = True  # of linear layers and norms
+    has_equal_layers: ClassVar[bool] = True  # any layer can take the place of another one
     norms_last: ClassVar[bool] = False  # a norm follows the last layer
     pools_tokens: ClassVar[bool] = False  # what reads single tokens, too, reads them through the pooler
     norms_pooler: ClassVar[bool] = False
@@ -59,7 +60,7 @@ class EncoderConfig:
     has_attention: ClassVar[bool] = True
     spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled
     is_static: ClassVar[bool] = False  # the vector of a token does not depend on its neighbors
-    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph or in int8.
+    # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True
     piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
@@ -258,8 +259,14 @@ class EncoderConfig:
         335141888
 
         Raises:
-            ConfigError: the name is unknown.
+            ConfigError: the name is unknown, or the architecture has no named sizes.
         """
+        require(
+            bool(cls.sizes),
+            expected="an architecture with named sizes",
+            found=cls.display_name,
+            fix="describe the model with a config.json, or use another architecture",
+        )
         if name not in cls.sizes:
             raise ConfigError(expected="a known model size", found=repr(name), fix=nearest(name, cls.sizes))
         layers, width, heads, inner = cls.sizes[name]

@@ -93,7 +93,7 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
             found=str(num_layers),
             fix="list the layers by their numbers, such as -1,-2",
         )
-        numbers = numbers or tuple(range(1, num_layers + 1))
+        numbers = numbers or tuple(range(1, num_layers + 1)) or (0,)
     elif _NUMBERS.fullmatch(name):
         numbers, is_sum = tuple(int(number) for number in name.split(",")), False
     else:

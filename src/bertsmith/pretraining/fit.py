@@ -45,6 +45,12 @@ def check_fit(
     """Refuses an objective that does not fit the architecture, and rows longer than the model reads."""
     objective = OBJECTIVES[data.objective]
     require(
+        not config.is_static,
+        expected="an encoder whose vectors depend on the neighbors of a token, for pre-training",
+        found=config.display_name,
+        fix="make static vectors from an encoder with `bertsmith vectors static`",
+    )
+    require(
         config.two_directions == objective.two_directions,
         expected=f"an objective for the architecture {config.display_name}",
         found=data.objective,

@@ -15,6 +15,7 @@ from bertsmith.files import atomic_file, digest_bytes
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"
+END_OF_WORD = "</w>"  # of the last piece of a word, in byte pairs like those of GPT
 # Share of the pieces that have letters with a case.
 _FEW_CAPITALS = 0.01
 

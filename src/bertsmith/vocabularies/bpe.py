@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 from bertsmith.errors import VocabularyError
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES
+from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES
 from bertsmith.vocabularies.learn import usable_words, with_known_characters
 from bertsmith.vocabularies.word_counts import WordCounts
 
-END_OF_WORD = "</w>"
 FEWEST_USES = 2  # of a pair that is joined; the default of Sennrich et al.
 _WORDS_AT_ONCE = 1 << 14
 
