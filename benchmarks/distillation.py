@@ -8,7 +8,8 @@ DIR of `--data` contains `glue` and `cls` in their official formats. A task has 
 1,500 others without labels, drawn once. Its cells: the teacher, MODEL fine-tuned on the labels (recipe auto, one
 seed); the student of the lower half of its layers, which also reads the unlabelled texts with the teacher's answers;
 the same student from the same start on the labels alone, for as many steps; both again from the lower layers of MODEL
-itself, which have not seen the task; one that has evenly spread layers instead (one seed); and the teacher without a share of its attention heads, the least important ones first, without training.
+itself, which have not seen the task; one that has evenly spread layers instead (one seed); and the teacher without a
+share of its attention heads, the least important ones first, without training.
 Scores are those of official dev or test rows that no side has seen, with the last model of each training.
 
 `--latency` times randomly initialized classifiers in processor seconds, in turns: one row of 128 tokens and eight of

@@ -15,6 +15,9 @@ from bertsmith.tasks.kinds import task_for
 from model.examples import shake
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
+# The rank of a partner depends on all other examples, so it has no score of its own.
+RESAMPLED = [name for name in SPECS if name != "vectors of partners"]
+
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
@@ -38,7 +41,7 @@ def answered(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", RESAMPLED)
 def test_rows_of_all_examples_give_the_score_of_the_task(answered, kind):
     (lines, scores), spec = answered[kind], SPECS[kind]
     told = {name: score_rows(spec.kind, name, lines, spec.scheme) for name in scores}
@@ -49,7 +52,7 @@ def test_rows_of_all_examples_give_the_score_of_the_task(answered, kind):
             assert made_of.unit * float(score(made_of.rows)) == pytest.approx(scores[name], abs=1e-9), name
 
 
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", RESAMPLED)
 def test_the_interval_contains_the_score_and_is_reproducible(answered, kind):
     (lines, scores), spec = answered[kind], SPECS[kind]
     ends = intervals(spec.kind, scores, lines, spec.scheme)

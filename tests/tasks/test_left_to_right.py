@@ -26,11 +26,8 @@ from model.examples import shake
 from tasks.task_samples import CONFIG, OF_VECTORS, SPECS, TOKENIZER, examples_of
 
 CAUSAL = dataclasses.replace(CONFIG, is_causal=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-WHOLE_TEXTS = [
-    name
-    for name, spec in SPECS.items()
-    if task_for(spec).head.pooled and not task_for(spec).head.windows and name not in OF_VECTORS
-]
+HEADS = {name: task_for(spec).head for name, spec in SPECS.items()}
+WHOLE_TEXTS = [name for name, head in HEADS.items() if head.pooled and not head.windows and name not in OF_VECTORS]
 
 
 def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:

@@ -24,6 +24,7 @@ from bertsmith.checkpoints.metadata import SIMILARITY, ModelMetadata
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
+from bertsmith.files import require_outside
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
@@ -93,7 +94,7 @@ def make_static_vectors(
 
     Raises:
         ConfigError: the encoder has fewer dimensions, or a column is named without a text.
-        InputError: the text has no pieces of the vocabulary.
+        InputError: the text has no pieces of the vocabulary, or `out` is or contains an input.
         CheckpointError: the model cannot be read.
     """
     require(
@@ -102,6 +103,7 @@ def make_static_vectors(
         found=f"column {column!r} alone",
         fix="name the text with --text, or leave --column out",
     )
+    require_outside(Path(out), [str(one) for one in (model, text) if one is not None])
     embedder = load_embedder(model, layers=layers, device=device, precision=precision)
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
     pieces = len(tokenizer.vocabulary)
