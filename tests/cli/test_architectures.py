@@ -81,9 +81,10 @@ def test_vectors_of_texts_and_words(run, architecture: str, pretrained: Path, li
         found = run("embed", lines, "--model", pretrained, "--out", out, "--pooling", pooling, *CPU)
         assert found.code == 0, found.err
         assert np.load(out).shape == (2, 32)
-    refused = run("embed", lines, "--model", pretrained, "--out", tmp_path / "p.npy", "--pooling", "pooler", *CPU)
-    assert (refused.code, refused.err.count("\n")) == (1, 1)
-    assert "trained pooler" in refused.err
+    if architecture != "modernbert":  # whose masked language model has what its heads read through
+        refused = run("embed", lines, "--model", pretrained, "--out", tmp_path / "p.npy", "--pooling", "pooler", *CPU)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert "trained pooler" in refused.err
     out = tmp_path / "words.parquet"
     assert run("features", lines, "--model", pretrained, "--out", out, "--words", "mean", *CPU).code == 0
     assert pq.read_table(out)["word"].to_pylist()[:5] == "the good film was it".split()
