@@ -29,26 +29,40 @@ class Member(NamedTuple):
 
 FAMILY = {
     "TF-IDF": Member(1972, 0),
-    "LSTM": Member(1997, 3, (), True),
-    "Word2Vec": Member(2013, 1, ()),
+    "LSTM": Member(1997, 3),
+    "Word2Vec": Member(2013, 1),
     "GloVe": Member(2014, 0, ("Word2Vec",)),
     "sequence autoencoder": Member(2015, 4, ("LSTM",)),
+    "BiLSTM": Member(2005, 2, ("LSTM",)),
     "Transformer": Member(2017, 6, (), False),
     "AWD-LSTM": Member(2017, 3, ("LSTM",)),
     "ULMFiT": Member(2018, 4, ("AWD-LSTM", "sequence autoencoder")),
-    "ELMo": Member(2018, 2, ("LSTM", "Word2Vec")),
+    "ELMo": Member(2018, 2, ("BiLSTM", "Word2Vec")),
     "GPT": Member(2018, 5, ("Transformer", "ULMFiT")),
     "BERT": Member(2018.8, 6, ("Transformer", "ELMo", "GPT")),
-    "RoBERTa": Member(2019.5, 7, ("BERT",)),
-    "DistilBERT": Member(2019.8, 6, ("BERT",)),
     "Sentence-BERT": Member(2019.7, 5, ("BERT",)),
+    "DistilBERT": Member(2019.8, 6, ("BERT",)),
+    "TinyBERT": Member(2019.7, 7, ("BERT",)),
+    "RoBERTa": Member(2019.5, 8, ("BERT",)),
+    "XLM-RoBERTa": Member(2019.9, 9, ("RoBERTa",)),
+    "ALBERT": Member(2019.7, 10, ("BERT",)),
+    "ELECTRA": Member(2020.2, 11, ("BERT",)),
+    "MPNet": Member(2020.3, 12, ("BERT",)),
+    "PatentBERT": Member(2019.5, 13, ("BERT",)),
+    "DocBERT": Member(2019.3, 14, ("BERT",)),
+    "SciBERT": Member(2019.2, 15, ("BERT",)),
+    "BioBERT": Member(2019.1, 16, ("BERT",)),
+    "SimCSE": Member(2021.3, 5, ("Sentence-BERT",)),
+    "SetFit": Member(2022.7, 5, ("SimCSE",)),
+    "ModernBERT": Member(2024.9, 8, ("RoBERTa",)),
+    "static vectors": Member(2024.8, 3, ("Sentence-BERT", "GloVe")),
 }
 _FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
 
 
 def picture() -> Figure:
     """The systems as words, each at its year, with lines to what it descends from."""
-    figure = Figure(figsize=(9.6, 4.8), layout="constrained")
+    figure = Figure(figsize=(11.6, 7.6), layout="constrained")
     axes = figure.add_subplot()
     places = {name: (max(one.year, _FIRST_YEAR), one.lane) for name, one in FAMILY.items()}
     for name, one in FAMILY.items():
@@ -61,10 +75,10 @@ def picture() -> Figure:
         label = name if one.year >= _FIRST_YEAR else f"{name} ({one.year:.0f})"
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": COLORS[0] if one.ours else "#bbbbbb"}
         axes.text(x, y, label, ha="center", va="center", color="black" if one.ours else "#777777", bbox=box)
-    axes.set_xlim(_FIRST_YEAR - 0.8, 2020.6)
-    axes.set_ylim(-0.7, 7.7)
+    axes.set_xlim(_FIRST_YEAR - 0.8, 2025.8)
+    axes.set_ylim(-0.7, 16.7)
     axes.set_yticks([])
-    axes.set_xticks(range(_FIRST_YEAR + 1, 2021))
+    axes.set_xticks(range(_FIRST_YEAR + 1, 2026))
     axes.spines[["top", "right", "left"]].set_visible(False)
     return figure
 

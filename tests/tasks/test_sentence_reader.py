@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_refused(bases, tmp_path):
     finetune(bases["bert"], spec_of("single", BILSTM), data, tmp_path / "run", settings, RECIPE, seeds=1)
     folder = tmp_path / "run" / "model"
     for to in ("onnx", "google"):
-        with pytest.raises(ConfigError, match="a head of the linear kind|reads bilstm"):
+        with pytest.raises(ConfigError, match=r"a head of the linear kind|reads bilstm"):
             export(folder, tmp_path / to, to=to)
     export(folder, tmp_path / "copy", to="huggingface")
     assert load_predictor(tmp_path / "copy").predict(data.train[:1])
