@@ -37,16 +37,15 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
     found = task.soft_loss(student, teacher, batch, temperature).item()
     mine, theirs = student.numpy(), teacher.numpy()
     units = batch.unit_of_row.numpy()
-    if kind in ("single", "pair"):
-        wanted = sum(soft_targets(a, b, temperature) for a, b in zip(mine, theirs, strict=True))
-    elif kind == "windows":
-        means = [(mine[units == one].mean(0), theirs[units == one].mean(0)) for one in range(batch.num_units)]
+    if kind == "windows" or task.head.windows:
         assert len(units) > batch.num_units
-        wanted = sum(soft_targets(a, b, temperature) for a, b in means)
-    elif kind == "several labels":
+        mine, theirs = (np.stack([one[units == u].mean(0) for u in range(batch.num_units)]) for one in (mine, theirs))
+    if task.spec.kind == "classification" and not task.spec.multi_label:
+        wanted = sum(soft_targets(a, b, temperature) for a, b in zip(mine, theirs, strict=True))
+    elif task.spec.multi_label:
         every = zip(mine.ravel(), theirs.ravel(), strict=True)
         wanted = sum(yes_or_no(a, b, temperature) for a, b in every) / outputs
-    elif kind == "number":
+    elif task.spec.kind == "regression":
         wanted = float(((mine - theirs) ** 2).sum())
     elif kind == "choice":
         wanted = sum(
