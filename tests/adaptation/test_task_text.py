@@ -185,7 +185,10 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
     refused("with --continue-minutes, or give --continue-steps instead", ConfigError, text, **few)
     refused("continue_steps above 0", ConfigError, text, continue_steps=0)
     refused(
-        "a tokenizer of WordPieces", ConfigError, text, model=Path(write_base_model(tmp_path / "roberta", "roberta"))
+        "a tokenizer for which the space before a sentence makes no difference",
+        ConfigError,
+        text,
+        model=Path(write_base_model(tmp_path / "roberta", "roberta")),
     )
     with pytest.raises(ConfigError, match="expected text to continue on"):
         finetune(base, "classification", tmp_path / "run", train=labelled, continue_minutes=1.0)
