@@ -1,6 +1,7 @@
 """Draw docs/family.svg: the systems of this package and those they descend from, by year.
 
-The year is that of the first paper. A line says that a system took its main idea, its layers or its parameters from the
+The year is that of the first paper. Within a year, systems are moved a little so that their
+names fit. A line says that a system took its main idea, its layers or its parameters from the
 one on its left. Systems that are not in the package are grey.
 
 Usage: python tools/family_picture.py [FILE]
@@ -30,53 +31,64 @@ class Member(NamedTuple):
 FAMILY = {
     "TF-IDF": Member(1972, 0),
     "LSTM": Member(1997, 3),
-    "Word2Vec": Member(2013, 1),
-    "GloVe": Member(2014, 0, ("Word2Vec",)),
-    "sequence autoencoder": Member(2015, 4, ("LSTM",)),
-    "BiLSTM": Member(2005, 2, ("LSTM",)),
-    "Transformer": Member(2017, 6, (), False),
-    "AWD-LSTM": Member(2017, 3, ("LSTM",)),
-    "ULMFiT": Member(2018, 4, ("AWD-LSTM", "sequence autoencoder")),
-    "ELMo": Member(2018, 2, ("BiLSTM", "Word2Vec")),
-    "GPT": Member(2018, 5, ("Transformer", "ULMFiT")),
-    "BERT": Member(2018.8, 6, ("Transformer", "ELMo", "GPT")),
-    "Sentence-BERT": Member(2019.7, 5, ("BERT",)),
-    "DistilBERT": Member(2019.8, 6, ("BERT",)),
-    "TinyBERT": Member(2019.7, 7, ("BERT",)),
+    "BiLSTM": Member(2005, 6, ("LSTM",)),
+    "Word2Vec": Member(2013.1, 1),
+    "GloVe": Member(2014.8, 0, ("Word2Vec",)),
+    "sequence autoencoder": Member(2015.8, 4, ("LSTM",)),
+    "Transformer": Member(2017.4, 7, (), False),
+    "AWD-LSTM": Member(2017.6, 3, ("LSTM",)),
+    "ULMFiT": Member(2018.0, 4, ("AWD-LSTM", "sequence autoencoder")),
+    "ELMo": Member(2018.5, 2, ("LSTM", "Word2Vec")),
+    "GPT": Member(2018.3, 5.5, ("Transformer", "ULMFiT")),
+    "BERT": Member(2018.8, 7, ("Transformer", "ELMo", "GPT")),
+    "SciBERT": Member(2019.5, 12, ("BERT",)),
+    "BioBERT": Member(2019.5, 11, ("BERT",)),
+    "PatentBERT": Member(2019.5, 10, ("BERT",)),
+    "DocBERT": Member(2019.5, 4, ("BERT", "BiLSTM")),
     "RoBERTa": Member(2019.5, 8, ("BERT",)),
+    "Sentence-BERT": Member(2019.7, -1, ("BERT",)),
+    "TinyBERT": Member(2019.7, 1, ("BERT",)),
+    "ALBERT": Member(2019.7, 3, ("BERT",)),
+    "DistilBERT": Member(2019.7, 2, ("BERT",)),
     "XLM-RoBERTa": Member(2019.9, 9, ("RoBERTa",)),
-    "ALBERT": Member(2019.7, 10, ("BERT",)),
-    "ELECTRA": Member(2020.2, 11, ("BERT",)),
-    "MPNet": Member(2020.3, 12, ("BERT",)),
-    "PatentBERT": Member(2019.5, 13, ("BERT",)),
-    "DocBERT": Member(2019.3, 14, ("BERT",)),
-    "SciBERT": Member(2019.2, 15, ("BERT",)),
-    "BioBERT": Member(2019.1, 16, ("BERT",)),
-    "SimCSE": Member(2021.3, 5, ("Sentence-BERT",)),
-    "SetFit": Member(2022.7, 5, ("SimCSE",)),
-    "ModernBERT": Member(2024.9, 8, ("RoBERTa",)),
-    "static vectors": Member(2024.8, 3, ("Sentence-BERT", "GloVe")),
+    "ELECTRA": Member(2020.2, 5, ("BERT",)),
+    "MPNet": Member(2020.3, 6, ("BERT",)),
+    "SimCSE": Member(2021.3, 0, ("BERT",)),
+    "SetFit": Member(2022.7, -1, ("Sentence-BERT",)),
+    "static vectors": Member(2024.7, -2, ("Sentence-BERT",)),
+    "ModernBERT": Member(2024.9, 7, ("BERT",)),
 }
 _FIRST_YEAR = 2012  # older systems are drawn at the left edge, with their year
+_TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical line
 
 
 def picture() -> Figure:
     """The systems as words, each at its year, with lines to what it descends from."""
-    figure = Figure(figsize=(11.6, 7.6), layout="constrained")
+    figure = Figure(figsize=(11.5, 6.8), layout="constrained")
     axes = figure.add_subplot()
     places = {name: (max(one.year, _FIRST_YEAR), one.lane) for name, one in FAMILY.items()}
-    for name, one in FAMILY.items():
-        for parent in one.parents:
-            axes.annotate(
-                "", places[name], places[parent], arrowprops={"arrowstyle": "->", "color": "#999999", "shrinkB": 12}
-            )
+    boxes = {}
     for name, one in FAMILY.items():
         x, y = places[name]
         label = name if one.year >= _FIRST_YEAR else f"{name} ({one.year:.0f})"
         box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": COLORS[0] if one.ours else "#bbbbbb"}
-        axes.text(x, y, label, ha="center", va="center", color="black" if one.ours else "#777777", bbox=box)
-    axes.set_xlim(_FIRST_YEAR - 0.8, 2025.8)
-    axes.set_ylim(-0.7, 16.7)
+        text = axes.text(x, y, label, ha="center", va="center", color="black" if one.ours else "#777777", bbox=box)
+        boxes[name] = text.get_bbox_patch()
+    for name, one in FAMILY.items():
+        for parent in one.parents:
+            is_branch = parent in _TRUNKS and places[parent][1] != one.lane
+            line = {
+                "arrowstyle": "->",
+                "color": "#999999",
+                "shrinkA": 0,
+                "shrinkB": 1,
+                "patchA": boxes[parent],
+                "patchB": boxes[name],
+                "connectionstyle": "angle,angleA=90,angleB=0,rad=4" if is_branch else "arc3",
+            }
+            axes.annotate("", places[name], places[parent], arrowprops=line)
+    axes.set_xlim(_FIRST_YEAR - 0.8, 2025.7)
+    axes.set_ylim(-2.6, 12.6)
     axes.set_yticks([])
     axes.set_xticks(range(_FIRST_YEAR + 1, 2026))
     axes.spines[["top", "right", "left"]].set_visible(False)
