@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.tasks import named_tasks
+from tasks.task_samples import CONFIG, TOKENIZER
 
 SPAM, HAM = "he bought the mask a b", "the man went to store c d"
 
@@ -61,6 +64,22 @@ def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp
     assert result.code == 0, result.err
     assert json.loads((tmp_path / "run" / "report.json").read_text())["pretraining"]["steps"] == 2
     assert (tmp_path / "run" / "continued" / "run" / "report.html").is_file()
+
+
+def test_pre_training_continues_from_a_model_without_a_pooler(run, mails: Path, tmp_path: Path) -> None:
+    """What the head reads, and so whether it can have a linear start, is known only after that."""
+    metadata = ModelMetadata(task="pretraining", objective="mlm")
+    save_pretrained(tmp_path / "bare", untrained(CONFIG, seed=3), TOKENIZER, metadata, trained=("mlm",))
+    text = tmp_path / "text.txt"
+    text.write_text("the film was good .\n\nanna was in rome .\n" * 8, encoding="utf-8")
+    result = run(
+        "finetune", "--model", tmp_path / "bare", "--task", "classification", "--train", mails, "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 1, "--max-length", 16, "--continue-on", text, "--continue-steps", 2,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert (
+        json.loads((tmp_path / "run" / "seed-1" / "settings.json").read_text())["settings"]["run"]["start"] == "linear"
+    )
 
 
 def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def _first_stage(
     # What the second stage starts from is no model of a task.
     found = load_any(place / MODEL_FOLDER)
     started = dataclasses.replace(found, metadata=student.folder.metadata)
-    return job.on_base(started, job.settings.reads, job.recipe)
+    return job.on_base(started, job.settings, job.recipe)
 
 
 def _without(

@@ -172,16 +172,16 @@ class FinetuningJob:
         changed.teaching = teaching
         return changed
 
-    def on_base(self, folder: ModelFolder, reads: str | None, recipe: RecipeSettings) -> "FinetuningJob":
+    def on_base(self, folder: ModelFolder, chosen: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same encoded examples on a base model with the same tokenizer.
 
         Args:
-            reads: that of `FinetuningSettings`; a probe runs on the new model.
+            chosen: what the head reads and how it starts; a probe runs on the new model.
         """
         theirs, ours = folder.require_tokenizer(), self.tokenizer
         assert (theirs.vocabulary.digest, theirs.settings) == (ours.vocabulary.digest, ours.settings), "the same pieces"
         assert folder.config.max_tokens == self.folder.config.max_tokens, "the same rows"
-        settings = dataclasses.replace(self.settings, reads=reads)
+        settings = dataclasses.replace(self.settings, reads=chosen.reads, start=chosen.start)
         encoded = (self.train, self.dev)
         return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
 

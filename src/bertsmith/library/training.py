@@ -164,12 +164,11 @@ def finetune(
         elif not (out / CONTINUED).is_dir():
             raise RunError(expected=f"a run in '{out}'", found=f"no {CONTINUED}", fix="check the path")
         # Whatever is wrong with the examples is found before the vectors are trained.
-        reads = None if chosen.reads == PROBE else chosen.reads
-        checked = FinetuningJob.prepare(folder, spec, data, dataclasses.replace(chosen, reads=reads), rates)
+        checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
-        base: BaseModel = checked.on_base(load_any(place), chosen.reads, rates)
+        base: BaseModel = checked.on_base(load_any(place), chosen, rates)
         begun = resume and (out / SETTINGS_FILE).exists()
     elif continue_on is not None:
         text = TaskText(
@@ -181,12 +180,11 @@ def finetune(
             steps=continue_steps,
         )
         # Whatever is wrong with the examples is found before minutes are spent. A probe waits for the continued model.
-        reads = None if chosen.reads == PROBE else chosen.reads
-        checked = FinetuningJob.prepare(folder, spec, data, dataclasses.replace(chosen, reads=reads), rates, head)
+        checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates, head)
         source = continue_pretraining(
             source, out, text, device=chosen.device, precision=chosen.precision, seed=rates.seed, resume=resume
         )
-        base = checked.on_base(load_any(source), chosen.reads, rates)
+        base = checked.on_base(load_any(source), chosen, rates)
         # If the continued pre-training was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
     else:
@@ -306,3 +304,8 @@ def write_report(
     if True in kinds:
         return write_finetuning_report(paths, place, on_line=on_line)
     return write_curves(paths, out=place)
+
+
+def _before_probe(chosen: FinetuningSettings) -> FinetuningSettings:
+    """Settings that can be checked before it is known what the head reads, and so where it can start from."""
+    return dataclasses.replace(chosen, reads=None, start="random") if chosen.reads == PROBE else chosen
