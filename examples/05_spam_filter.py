@@ -12,6 +12,7 @@ from base_models import base_of_presets, options
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
+from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
@@ -42,7 +43,7 @@ def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float
         spec, data = read_task(name, None, None, settings=TaskSettings(max_length=64))
         # The held-out mails are not used for any choice, so they give an unbiased estimate.
         job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
-        print(job.lines()[0])
+        print(opening_lines(job)[0])
         job.train_once(folder / name, seed=1)
 
         predictor = load_predictor(folder / name)
