@@ -107,6 +107,10 @@ def write_file(name: str, folder: Path) -> Path:
         suffix, text = "json", squad_file(name)
     elif name in named_tasks.CHOICES:
         suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
+    elif name == "patents":
+        codes = ("B63H", "B63B; H04M", "H04M")
+        rows = [f"{row}\t1. {TEXTS[row % 4]}\t{codes[row % 3]}\n" for row in range(COUNT)]
+        suffix, text = "tsv", "patent_id\tclaims\tcpc_ids\n" + "".join(rows)
     elif name in FORMS:
         cells = {
             "similarity": (

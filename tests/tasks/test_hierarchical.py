@@ -19,6 +19,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
 from bertsmith.model.layers import sinusoidal_positions
+from bertsmith.model.transformer import Pass
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import TaskSettings
@@ -73,7 +74,8 @@ def test_each_text_is_read_window_by_window_and_then_as_a_whole(kind: str) -> No
         else:
             placed = torch.cat([part + sinusoidal_positions(len(part), part.shape[1]) for part in parts])
             blank = np.zeros(len(placed), dtype=np.int64)
-            states = reader.layer(placed, Batch.from_flat(blank, blank, [len(blank)]), None, None, None, placed.dtype)
+            shared = Pass(batch=Batch.from_flat(blank, blank, [len(blank)]), noise=None, trace=None, dtype=placed.dtype)
+            states = reader.layer(placed, shared, None, "0")
             means = [part.mean(dim=0) for part in states.split([len(part) for part in parts])]
             whole = means[0]
             if spec.pair:
