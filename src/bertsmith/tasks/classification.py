@@ -141,7 +141,7 @@ class ClassificationTask(TaskWithLoss):
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The divergence of each example, for multi-label tasks the mean over the labels; see `TaskWithLoss.soft_loss`."""
+        """The divergence of each example, the mean over the labels if it has several. See `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.soft_targets import binary_divergence, divergence, exact
 
         pooling = self.spec.settings.pooling
