@@ -2,7 +2,7 @@
 
 SGD with a constant learning rate moves around an optimum; the average of its parameters is nearer to it. The average
 begins at the first evaluation whose value is worse than the best one of those that are more than `NONMONOTONE`
-evaluations ago. From then on the average is what is evaluated, selected and saved, while the steps go on from the
+evaluations ago. From then on the average is what is evaluated, selected and saved, while the steps continue from the
 parameters themselves.
 
 Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", section 3 and algorithm 1.
