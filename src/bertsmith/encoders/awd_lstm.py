@@ -28,14 +28,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.encoders.lstm_dropout import LstmDropout
-from bertsmith.encoders.without_attention import ConfigWithoutAttention, EncoderWithoutAttention
+from bertsmith.encoders.without_attention import TABLE_PARTS, ConfigWithoutAttention, EncoderWithoutAttention, lstm_rows
 from bertsmith.errors import nearest
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.model.parameter_names import ParameterNames, Row
 from bertsmith.settings import help_field, require
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -266,24 +266,12 @@ def _sizes(config: EncoderConfig, layer: int) -> dict[str, int]:
     return {"G": 4 * cells, "X": config.inputs_of(layer), "C": cells}
 
 
-_L, _M = "bert.layers.{i}", "awd_lstm.layers.{i}"
-
 NAMES = ParameterNames(
     prefix="awd_lstm.",
     class_prefix="AwdLstm",
     embeddings=(Row("bert.embeddings.word.weight", "awd_lstm.embeddings.weight", "VD"),),
-    layer=(
-        Row(f"{_L}.weight_ih_l0", f"{_M}.input.weight", "GX"),
-        Row(f"{_L}.weight_hh_l0", f"{_M}.hidden.weight", "GC"),
-        Row(f"{_L}.bias_ih_l0", f"{_M}.input.bias", "G"),
-        Row(f"{_L}.bias_hh_l0", f"{_M}.hidden.bias", "G"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "pooler", "DD"),
-        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "span", "2D"),
-    },
+    layer=lstm_rows("bert.layers.{i}", "awd_lstm.layers.{i}", "X"),
+    parts=TABLE_PARTS,
     copies={},
     buffers=(),
     sizes=_sizes,

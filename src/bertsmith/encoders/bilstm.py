@@ -21,12 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.encoders.without_attention import ConfigWithoutAttention, EncoderWithoutAttention
+from bertsmith.encoders.without_attention import TABLE_PARTS, ConfigWithoutAttention, EncoderWithoutAttention, lstm_rows
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.lstm_layer import BiLstm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.model.parameter_names import ParameterNames, Row
 from bertsmith.settings import help_field
 
 
@@ -113,29 +113,14 @@ class BiLstmModel(EncoderWithoutAttention):
         return states, states[-1]
 
 
-def _lstm(ours: str, stored: str) -> tuple[Row, ...]:
-    """The parameters of one direction of a layer."""
-    return (
-        Row(f"{ours}.weight_ih_l0", f"{stored}.input.weight", "GD"),
-        Row(f"{ours}.weight_hh_l0", f"{stored}.hidden.weight", "GC"),
-        Row(f"{ours}.bias_ih_l0", f"{stored}.input.bias", "G"),
-        Row(f"{ours}.bias_hh_l0", f"{stored}.hidden.bias", "G"),
-    )
-
-
 _L, _M = "bert.layers.{i}", "bilstm.layers.{i}"
 
 NAMES = ParameterNames(
     prefix="bilstm.",
     class_prefix="BiLstm",
     embeddings=(Row("bert.embeddings.word.weight", "bilstm.embeddings.weight", "VD"),),
-    layer=(*_lstm(f"{_L}.right", f"{_M}.right"), *_lstm(f"{_L}.left", f"{_M}.left")),
-    parts={
-        "pooler": dense("bert.pooler", "pooler", "DD"),
-        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "span", "2D"),
-    },
+    layer=(*lstm_rows(f"{_L}.right", f"{_M}.right", "D"), *lstm_rows(f"{_L}.left", f"{_M}.left", "D")),
+    parts=TABLE_PARTS,
     copies={},
     buffers=(),
 )

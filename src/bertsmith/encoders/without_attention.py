@@ -1,9 +1,10 @@
-"""What encoders without attention share: their configuration, where pieces have vectors, and how a batch is read.
+"""What encoders without attention share: configuration, vectors of pieces, how a batch is read, names of parameters.
 
 They have no segments, no heads and no pooler of their own, and their layout on disk is our own: other libraries have no
 such architecture. Unless its table of positions says otherwise, a row may have any length.
 
-Letters: T tokens in the flat batch, R positions that are read, V vocabulary, D width, L layers.
+Letters: T tokens in the flat batch, R positions that are read, V vocabulary, D width, L layers; in an LSTM C cells and
+G gates of all of them.
 """
 
 import abc
@@ -19,6 +20,7 @@ from bertsmith.model.encoder import Encoder, Trace, new_pooler
 from bertsmith.model.layers import Embedding, initialize
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
+from bertsmith.model.parameter_names import Row, dense, output
 from bertsmith.settings import help_field, require
 
 _ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
@@ -32,6 +34,13 @@ _OF_ATTENTION = frozenset(
         "position_embedding_type",
     }
 )
+# The pooler and the heads where the word table scores the pieces.
+TABLE_PARTS = {
+    "pooler": dense("bert.pooler", "pooler", "DD"),
+    "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
+    "classifier": output("classifier", "classifier", "KD"),
+    "span": output("span", "span", "2D"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,3 +133,19 @@ class EncoderWithoutAttention(Encoder):
         self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
     ) -> tuple[list[Tensor], Tensor]:
         """The L+1 hidden states, the last one at the positions that are read, and the output there; see `forward`."""
+
+
+def lstm_rows(ours: str, stored: str, inputs: str) -> tuple[Row, ...]:
+    """The parameters of one direction of a layer of LSTM.
+
+    Args:
+        ours: our name of the layer.
+        stored: its name on disk.
+        inputs: the letter of the width of its input.
+    """
+    return (
+        Row(f"{ours}.weight_ih_l0", f"{stored}.input.weight", f"G{inputs}"),
+        Row(f"{ours}.weight_hh_l0", f"{stored}.hidden.weight", "GC"),
+        Row(f"{ours}.bias_ih_l0", f"{stored}.input.bias", "G"),
+        Row(f"{ours}.bias_hh_l0", f"{stored}.hidden.bias", "G"),
+    )
