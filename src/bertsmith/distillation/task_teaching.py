@@ -22,6 +22,7 @@ from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import ScaledLinear, initialize
 from bertsmith.model.our_names import PROJECTION
 from bertsmith.settings import require
+from bertsmith.tasks.task import with_loss
 from bertsmith.training.teaching import Teaching
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class TaskTeaching(Teaching):
     ) -> None:
         assert len(logits) == job.train.num_read, "logits of the rows of the job"
         self._job, self._settings, self._digests, self._origin = job, settings, digests, origin
+        self._task = with_loss(job.task)
         self._logits = torch.from_numpy(logits).to(job.runtime.torch_device)
         self.needs_states = settings.has_states
         self._encoder = encoder if self.needs_states else None
@@ -91,7 +93,7 @@ class TaskTeaching(Teaching):
         assert isinstance(micro_batch, TaskBatch)
         settings, job = self._settings, self._job
         wanted = self._logits[torch.from_numpy(micro_batch.chosen).to(self._logits.device)]
-        soft = job.task.soft_loss(output, wanted, micro_batch, settings.temperature)
+        soft = self._task.soft_loss(output, wanted, micro_batch, settings.temperature)
         loss = settings.label_weight * own + settings.soft_weight * soft / micro_batch.step_targets
         sums = {"soft": soft.detach(), "taught_units": torch.tensor(micro_batch.num_units, device=soft.device)}
         if trace is None:

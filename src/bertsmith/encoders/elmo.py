@@ -31,10 +31,8 @@ from bertsmith.encoders.character_cnn import (
     CharacterCnn,
     filters_of,
 )
+from bertsmith.encoders.without_attention import ConfigWithoutAttention, EncoderWithoutAttention
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import initialize
 from bertsmith.model.lstm_layer import LstmLayer
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
@@ -47,7 +45,7 @@ _SMALLEST_PART = max(part for _, part in CONVOLUTIONS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ElmoConfig(EncoderConfig):
+class ElmoConfig(ConfigWithoutAttention):
     """The shape of an ELMo; `base` is the released model.
 
     Raises:
@@ -56,24 +54,10 @@ class ElmoConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "elmo"
     display_name: ClassVar[str] = "ELMo"
-    has_pooler: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = False
     spells_pieces: ClassVar[bool] = True
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
-    in_transformers: ClassVar[bool] = False
-    has_graph: ClassVar[bool] = False
-    omitted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_attention_heads",
-            "hidden_act",
-            "attention_probs_dropout_prob",
-            "type_vocab_size",
-            "layer_norm_eps",
-            "position_embedding_type",
-            "is_causal",
-        }
-    )
+    omitted: ClassVar[frozenset[str]] = ConfigWithoutAttention.omitted | {"is_causal"}
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         "tiny": (2, 128, 1, 256),
         "mini": (2, 256, 1, 1024),
@@ -84,22 +68,15 @@ class ElmoConfig(EncoderConfig):
 
     hidden_size: int = help_field(1024, "width of the hidden states, both directions together")
     num_hidden_layers: int = help_field(2, "LSTM layers of each direction")
-    num_attention_heads: int = help_field(1, "ELMo has no attention")
     intermediate_size: int = help_field(4096, "cells of an LSTM layer, which are projected to half of hidden_size")
     max_position_embeddings: int = help_field(512, "longest row, in tokens; an LSTM could read on")
-    type_vocab_size: int = help_field(0, "segments; ELMo has none")
     num_filters: int | None = help_field(None, "filters of the character convolutions [twice hidden_size]")
     cell_clip: float = help_field(3.0, "the largest magnitude of a cell; 0 for no limit")
     projection_clip: float = help_field(3.0, "the largest magnitude of a projected output; 0 for no limit")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.hidden_size % 2 == 0,
-            expected="an even hidden_size, half of it for each direction",
-            found=self.hidden_size,
-            fix="change it",
-        )
+        self.require_two_halves()
         require(
             self.filters > 0 and self.filters % _SMALLEST_PART == 0,
             expected=f"num_filters divisible by {_SMALLEST_PART}",
@@ -154,34 +131,25 @@ class ElmoConfig(EncoderConfig):
         return sum(math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows)
 
 
-class ElmoModel(Encoder):
-    """Character convolutions, LSTM layers in both directions, a pooler.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
-    """
+class ElmoModel(EncoderWithoutAttention):
+    """Character convolutions, LSTM layers in both directions, a pooler."""
 
     config: ElmoConfig
+    embeddings: CharacterCnn
 
-    def __init__(self, config: ElmoConfig, *, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = CharacterCnn(config.filters, config.hidden_size // 2)
-        self.layers = nn.ModuleList(ElmoLayer(config, is_first=n == 0) for n in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        if seed is not None:
-            initialize(self, config.initializer_range, seed)
+    def new_embeddings(self) -> nn.Module:
+        """The convolutions over the characters of a piece."""
+        return CharacterCnn(self.config.filters, self.width // 2)
+
+    def new_layer(self, number: int) -> nn.Module:
+        """A layer, the first of which has no residual connection."""
+        return ElmoLayer(self.config, is_first=number == 0)
 
     @property
     def word_table(self) -> Tensor:
         """The vectors of the pieces [V, D]: hidden state 0, computed from their spelling."""
         table = self.embeddings.table()
         return torch.cat([table, table], dim=1)
-
-    @property
-    def can_prune(self) -> bool:
-        """False: every token passes on what it has read."""
-        return False
 
     def read_vocabulary(self, vocabulary: Vocabulary) -> None:
         """See `Encoder`."""
@@ -191,17 +159,10 @@ class ElmoModel(Encoder):
         """The forward half at the last token of each row, the backward half at the first."""
         return Read.ends(batch)
 
-    def forward(
-        self,
-        batch: Batch,
-        *,
-        read: Read | None = None,
-        noise: Noise | None = None,
-        dtype: torch.dtype | None = None,
-        trace: Trace | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
+    def states(
+        self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The hidden states [T, D] before the last dropout, and the output after it.
 
         With a memory, the forward half continues what it has read; the backward half reads the batch by itself, for
         what comes before it has not been read from there.
@@ -213,8 +174,7 @@ class ElmoModel(Encoder):
         # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
         vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
         forward = backward = vectors
-        if trace is not None:
-            trace.hidden_states.append(torch.cat([forward, backward], dim=1))
+        found = [torch.cat([forward, backward], dim=1)]
         known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
         for number, layer in enumerate(self.layers):
             names = f"hidden.{number}", f"cells.{number}"
@@ -222,17 +182,13 @@ class ElmoModel(Encoder):
             # The noise is drawn for one direction after the other.
             onward = (dropped(half, noise, config.hidden_dropout_prob, batch.lengths) for half in (forward, backward))
             forward, backward, (after[names[0]], after[names[1]]) = layer(*onward, batch.lengths, state)
-            hidden = torch.cat([forward, backward], dim=1)  # [T, D]
-            if number == config.num_hidden_layers - 1:
-                hidden = hidden if read is None else read.pick(hidden)
-            if trace is not None:
-                trace.hidden_states.append(hidden)
-        if not len(self.layers):
-            hidden = torch.cat([forward, backward], dim=1)
+            found.append(torch.cat([forward, backward], dim=1))  # [T, D]
+        if read is not None:
+            found[-1] = read.pick(found[-1])
         if memory is not None:
             memory.replace(after, batch.lengths)
         counts = batch.lengths if read is None else read.counts
-        return dropped(hidden, noise, config.hidden_dropout_prob, counts).to(dtype)
+        return found, dropped(found[-1], noise, config.hidden_dropout_prob, counts).to(dtype)
 
 
 class ElmoLayer(nn.Module):

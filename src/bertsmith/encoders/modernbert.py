@@ -57,6 +57,7 @@ class ModernBertConfig(EncoderConfig):
     display_name: ClassVar[str] = "ModernBERT"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
+    head_activation: ClassVar[str] = "gelu"
     norms_pooler: ClassVar[bool] = True
     pools_tokens: ClassVar[bool] = True
     has_equal_layers: ClassVar[bool] = False
@@ -126,11 +127,6 @@ class ModernBertConfig(EncoderConfig):
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.embedding_dropout_prob
-
-    @property
-    def head_act(self) -> str:
-        """The activation in the masked-LM head, whatever that of the layers is."""
-        return "gelu"
 
     @property
     def pools_mean(self) -> bool:

@@ -9,6 +9,7 @@ original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,15 @@ class ParameterGroup:
     factor: float = 1.0
     exempt: bool = False
     hidden: bool = False
+
+
+class WithGradients(NamedTuple):
+    """Those parameters of a group that have a gradient, with their gradients and moments in the same order."""
+
+    group: ParameterGroup
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    moments: list[tuple[Tensor, ...]]
 
 
 def no_matrix(name: str, parameter: nn.Parameter) -> bool:
@@ -163,24 +173,17 @@ class Optimizer(abc.ABC):
         for group in self.groups:
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
             if present:
-                self._update(
+                found = WithGradients(
                     group,
                     [p for _, p in present],
                     [p.grad for _, p in present if p.grad is not None],
                     [self.moments[name] for name, _ in present],
-                    learning_rate * group.factor,
                 )
+                self._update(found, learning_rate * group.factor)
 
     @abc.abstractmethod
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
-        """Updates those `parameters` of a group that have a gradient, and their moments, in place."""
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        """Updates the parameters and their moments in place."""
 
     def reset(self) -> None:
         """Resets all moments, as if no update had been made."""
@@ -213,14 +216,8 @@ class BertAdam(Optimizer):
     The update is one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
         count = torch.full((), updates, dtype=torch.float32, device=parameters[0].device)
@@ -248,14 +245,8 @@ class Lamb(Optimizer):
     that Google published with ALBERT (`lamb_optimizer.py`), names alone decide that, whatever the weight decay.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         (b1, b2), t = self.betas, self.updates
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         torch._foreach_lerp_(m, gradients, 1 - b1)
@@ -297,16 +288,10 @@ class Muon(BertAdam):
         """One for the hidden matrices, which have no second moment."""
         return 1 if group.hidden else 2
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         if not group.hidden:
-            super()._update(group, parameters, gradients, moments, learning_rate)
+            super()._update(found, learning_rate)
             return
         rate, m = learning_rate * self.matrix_rate, [only for (only,) in moments]
         torch._foreach_mul_(m, _MOMENTUM)
