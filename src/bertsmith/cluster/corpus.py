@@ -113,7 +113,9 @@ class _Kept:
         self.was_begun = (folder / STARTED).exists()
         if self.was_begun and not (resume or replace):
             raise RunError(
-                expected=f"no unfinished corpus in '{folder}'", found="one", fix="resume with --resume, or use --replace"
+                expected=f"no unfinished corpus in '{folder}'",
+                found="one",
+                fix="resume with --resume, or use --replace",
             )
         if self.was_begun and not resume:
             self._clear()

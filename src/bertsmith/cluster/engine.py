@@ -128,7 +128,7 @@ def _running(engine: str) -> Iterator[Any]:
         yield ray
         return
     address = "local" if engine == RAY else engine.removeprefix(f"{RAY}://")
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == "local":
             ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)

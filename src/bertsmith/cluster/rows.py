@@ -56,7 +56,7 @@ def row_of(
 ) -> pa.Table:
     """One row; `columns` are the values of the columns after the record, None for empty ones."""
     place = [source, number, kind, json.dumps(record)]
-    empty = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
+    empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
     filled = [before if value is None else value for value, before in zip(columns, empty, strict=True)]
     arrays = [
         _one(value, field.type) if isinstance(value, np.ndarray) else pa.array([value], field.type)
@@ -83,7 +83,9 @@ def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema
     parts = block.parts
     record = {"source": block.source, "counts": dataclasses.asdict(block.counts), "failure": block.failure}
     record |= {name: getattr(block, name) for name in _COUNTS}
-    tokens = np.concatenate([np.empty(0, schema.field("tokens").type.value_type.to_pandas_dtype()), *_all(parts, "tokens")])
+    tokens = np.concatenate(
+        [np.empty(0, schema.field("tokens").type.value_type.to_pandas_dtype()), *_all(parts, "tokens")]
+    )
     lengths = np.concatenate([np.empty(0, np.uint32), *_all(parts, "sentence_lengths")])
     columns = [
         tokens,
@@ -111,7 +113,8 @@ def encoded_items(table: pa.Table) -> Iterator[tuple[int, int, Item]]:
 
 def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
     tokens, token_counts, lengths, sentence_counts, keys, ends = (
-        table.column(place)[row].values.to_numpy(zero_copy_only=False) for place in range(len(_PLACE), table.num_columns)
+        table.column(place)[row].values.to_numpy(zero_copy_only=False)
+        for place in range(len(_PLACE), table.num_columns)
     )
     token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
     parts = [
