@@ -94,11 +94,19 @@ class Runtime:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rank:
-    """The rank of this process among those that train together."""
+    """The rank of this process among those that train together.
+
+    Attributes:
+        index: its number, from 0.
+        count: the number of processes.
+        local_index: its number among those on the same machine.
+        restarts: how often `torchrun` has started the processes again because one of them ended.
+    """
 
     index: int = 0
     count: int = 1
     local_index: int = 0
+    restarts: int = 0
 
     @staticmethod
     def from_environment() -> "Rank":
@@ -107,6 +115,7 @@ class Rank:
             index=int(os.environ.get("RANK", "0")),
             count=int(os.environ.get("WORLD_SIZE", "1")),
             local_index=int(os.environ.get("LOCAL_RANK", "0")),
+            restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
 
@@ -131,13 +140,14 @@ def require_torch(source: object) -> None:
         ) from None
 
 
-def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
+def choose(device: str = "auto", precision: str = "auto", local_rank: int | None = None) -> Runtime:
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
-        local_rank: the GPU that "cuda" means when several processes train on one machine.
+        local_rank: the GPU that "cuda" means when several processes train on one machine; by default that of this
+            process.
 
     Raises:
         ConfigError: the device is not available or a name is unknown.
@@ -153,7 +163,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
 
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
-        device = f"cuda:{local_rank}" if device == "cuda" else device
+        if device == "cuda":
+            device = f"cuda:{Rank.from_environment().local_index if local_rank is None else local_rank}"
     _require_precision(precision, ("auto", *DTYPES))
     fast = fast_precisions(device)
     if precision == "auto":

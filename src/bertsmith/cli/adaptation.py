@@ -74,6 +74,7 @@ def adapt(
     from bertsmith.adaptation.run import adapt as run_adaptation
     from bertsmith.adaptation.run import forecast_adaptation
     from bertsmith.errors import ConfigError
+    from bertsmith.runtime import Rank
 
     if check:
         others = {
@@ -109,6 +110,8 @@ def adapt(
         resume=resume,
         **given(values),
     )
+    if Rank.from_environment().index:
+        return  # process 0 prints for all
     if json:
         print_json(result.report)
         return

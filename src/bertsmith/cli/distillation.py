@@ -83,6 +83,7 @@ def distill(
     with code 130; --resume continues from there.
     """
     from bertsmith.library.distillation import distill as run_distillation
+    from bertsmith.runtime import Rank
 
     report = run_distillation(
         teacher,
@@ -100,6 +101,8 @@ def distill(
         recipe=recipe,
         **given(values),
     )
+    if Rank.from_environment().index:
+        return  # process 0 prints for all
     if json:
         print_json(report.to_dict())
         return
@@ -135,8 +138,12 @@ def distill_corpus(
     """
     from bertsmith.library.distillation import distill_corpus as run_on_corpus
     from bertsmith.pretraining.summary import summary_lines
+    from bertsmith.runtime import Rank
 
-    for line in summary_lines(run_on_corpus(teacher, corpus, out, resume=resume, **given(values))):
+    result = run_on_corpus(teacher, corpus, out, resume=resume, **given(values))
+    if Rank.from_environment().index:
+        return
+    for line in summary_lines(result):
         say(line)
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")

@@ -122,6 +122,7 @@ def finetune(
     from bertsmith.finetuning.report import write_finetuning_report
     from bertsmith.finetuning.run import summary_lines
     from bertsmith.library.training import finetune as run_finetuning
+    from bertsmith.runtime import Rank
 
     result = run_finetuning(
         model,
@@ -145,6 +146,8 @@ def finetune(
         hard_negatives=hard_negatives,
         **given(values),
     )
+    if Rank.from_environment().index:
+        return  # process 0 prints and writes for all
     if result.trials:
         best = result.trials[0]
         say(

@@ -66,7 +66,7 @@ class Finetuning(Workload):
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, seed)
-        self.teaching = teaching
+        self.teaching, self.uses_other_parameters = teaching, teaching is not None
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
         self.settings, self.runtime, self.seed = settings, runtime, seed

@@ -6,7 +6,6 @@
     RUN/settings.json  provenance: settings, versions, machine, digests of corpus, vocabulary and initial model
 """
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -22,7 +21,6 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.locks import locked_folder
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_rules
@@ -36,9 +34,16 @@ from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
-from bertsmith.training.distributed import on_first_rank, process_group
+from bertsmith.training.distributed import (
+    begun_before,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    process_group,
+    told_by_first_rank,
+)
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
 from bertsmith.training.teaching import Teaching
 
@@ -68,20 +73,16 @@ def pretrain(
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
-            if the run was stopped before its number of steps was known, while steps were timed for its minutes.
+            if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
+            `torchrun` has restarted the processes, a run that is there is resumed in any case.
         on_evaluation: see `train`.
-        teaching: a teacher to learn from, with an objective of masked pieces alone; in a single process.
+        teaching: a teacher to learn from, with an objective of masked pieces alone.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    started = time.monotonic()
-    rank = Rank.from_environment()
-    # The entropy needs every token anyway, so the digests cost little extra.
-    source = Corpus.open(Path(corpus), verify=rank.index == 0)
-    tokenizer = source.tokenizer
-    runtime = choose(settings.device, settings.precision, rank.local_index)
+    rank, runtime = Rank.from_environment(), choose(settings.device, settings.precision)
     require(
         runtime.precision != "fp16",
         expected="bf16 or fp32 for training",
@@ -94,8 +95,29 @@ def pretrain(
         found=f"{rank.count} processes",
         fix="start it without torchrun",
     )
+    with process_group(rank, runtime.torch_device):
+        begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        return _pretrain(Path(corpus), Path(out), settings, data, training, begun, on_evaluation, teaching, runtime)
+
+
+def _pretrain(
+    corpus: Path,
+    out: Path,
+    settings: PretrainingRunSettings,
+    data: PretrainingDataSettings,
+    training: TrainSettings,
+    resume: bool,
+    on_evaluation: OnEvaluation | None,
+    teaching: Teaching | None,
+    runtime: Runtime,
+) -> TrainResult:
+    """See `pretrain`; for one of the processes that train together."""
+    started, rank = time.monotonic(), Rank.from_environment()
+    # The entropy needs every token anyway, so the digests cost little extra; once for each machine and its disk.
+    source = on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+    tokenizer = source.tokenizer
+    runtime.tell()
     if rank.index == 0:
-        runtime.tell()
         warn_without_running_text(source, data)
     model, first, carried, before = _first_model(settings, data, training.seed, source)
     record = {
@@ -109,7 +131,7 @@ def pretrain(
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
     }
     digests = {
-        "corpus": digest_file(Path(corpus) / "corpus.json"),
+        "corpus": digest_file(corpus / "corpus.json"),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
         **({"segmenter": segmenter_version()} if data.chinese_words else {}),
@@ -117,11 +139,9 @@ def pretrain(
     }
     # What does not fit is refused before there is a folder.
     workload = _workload(model, source, data, runtime, settings, teaching)
-    with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
-        # The processes of one training share its folder, so one of them locks it.
-        on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
-        free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
+    with locked_by_first_rank(out, rank, create=not resume):
+        free = told_by_first_rank(lambda: _may_change(out, resume), rank)
+        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
 
         if settings.initialization == "corpus" and run.last_step() is None:
             initialize_from_corpus(model, source, training.seed)
@@ -149,11 +169,14 @@ def pretrain(
         result = train(
             workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, spent=spent
         )
-        if rank.index == 0:
-            from bertsmith.pretraining.report import write_report  # loads matplotlib
-
-            write_report([run.path])
+        on_first_rank(lambda: _write_report(run.path), rank)
     return result
+
+
+def _write_report(run: Path) -> None:
+    from bertsmith.pretraining.report import write_report  # loads matplotlib
+
+    write_report([run])
 
 
 def _workload(
@@ -167,14 +190,13 @@ def _workload(
     """The work of a run: rows, or tracks of contiguous text.
 
     Raises:
-        ConfigError: there is a teacher, and several processes, or an objective that is not one of masked pieces alone.
+        ConfigError: there is a teacher, and an objective that is not one of masked pieces alone.
     """
-    fits, processes = data.masked and not data.pairs, Rank.from_environment().count
     require(
-        teaching is None or (fits and processes == 1),
-        expected="masked pieces alone and a single process, to learn from a teacher",
-        found=f"{processes} processes" if fits else data.objective,
-        fix="use --objective mlm without torchrun",
+        teaching is None or (data.masked and not data.pairs),
+        expected="masked pieces alone, to learn from a teacher",
+        found=data.objective,
+        fix="use --objective mlm",
     )
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].walk is walk_next_sentence and len(_languages(source).get("languages", ())) > 1:

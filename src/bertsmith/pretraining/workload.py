@@ -151,7 +151,7 @@ class Pretraining(Workload):
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, data.seed)
-        self.teaching = teaching
+        self.teaching, self.uses_other_parameters = teaching, teaching is not None
         self.model = model.to(runtime.torch_device)
         self.layer_decay = layer_decay
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens

@@ -82,7 +82,7 @@ def _resolve_minutes(
     settings = trainer.settings
 
     def agreed(value: float) -> float:
-        return distributed.from_first_rank(value, trainer.rank, trainer.device)
+        return distributed.from_first_rank(value, trainer.rank)
 
     def timed(action: Callable[[], None]) -> float:
         start = time.monotonic()

@@ -126,7 +126,7 @@ class _Course:
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
         carried = dict[str, Tensor]()
         position = (self.run.load(model, optimizer, carried) if self.first else None) or Position()
-        step = distributed.from_first_rank(position.step, self.rank, self.trainer.device)
+        step = distributed.from_first_rank(position.step, self.rank)
         if not self.first:
             position = self.run.load(model, optimizer, carried, repair=False) or Position()
         if position.step != step:
@@ -162,16 +162,19 @@ class _Course:
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
         require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
-        if self.first and write_model is not None:
-            try:
-                write_model(self.run.model, result)
-            except (OSError, safetensors.SafetensorError) as error:
-                raise TrainingError(
-                    expected=f"space for the model in '{self.run.model}'",
-                    found=getattr(error, "strerror", None) or str(error),
-                    fix="free some space and resume; the last checkpoint is intact",
-                ) from error
+        if write_model is not None:
+            distributed.on_first_rank(lambda: self._write_model(write_model, result), self.rank)
         return result
+
+    def _write_model(self, write_model: WriteModel, result: TrainResult) -> None:
+        try:
+            write_model(self.run.model, result)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise TrainingError(
+                expected=f"space for the model in '{self.run.model}'",
+                found=getattr(error, "strerror", None) or str(error),
+                fix="free some space and resume; the last checkpoint is intact",
+            ) from error
 
     def _run(self, progress: Progress) -> None:
         """Runs to the last step, to the end of the patience, or until the number of steps changes."""
@@ -211,7 +214,7 @@ class _Course:
         if self.deadline is None or not self.deadline.looks(self.position.step, self.pace):
             return False
         steps = self.deadline.replan(self.position.step, self.pace, self.seconds()) or 0
-        steps = int(distributed.from_first_rank(steps, self.rank, self.trainer.device))
+        steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
         if self.first:
@@ -377,7 +380,7 @@ class _Course:
         if self.settings.patience is None:
             return False
         spent = float(self.evaluations.since_best() >= self.settings.patience)
-        return distributed.from_first_rank(spent, self.rank, self.trainer.device) > 0
+        return distributed.from_first_rank(spent, self.rank) > 0
 
     def _result(self) -> TrainResult:
         best = self.evaluations.best_step() if self.first else None

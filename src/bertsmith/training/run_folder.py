@@ -21,13 +21,11 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from bertsmith import __version__
 from bertsmith.errors import CheckpointError, RunError, TrainingError
 from bertsmith.files import (
     PARTIAL_SUFFIX,
@@ -42,6 +40,7 @@ from bertsmith.files import (
 from bertsmith.locks import is_unused, require_no_file
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
+from bertsmith.training.agreement import require_equal, versions
 from bertsmith.training.checkpoint import (
     Position,
     checkpoint_folder,
@@ -66,9 +65,6 @@ BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 # What is read of the record and of its resolved settings, see `misfit`.
 _RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
 _RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
-
-# Packages whose version may affect the numbers of a run.
-VERSIONS_OF = ("torch", "numpy", "pyarrow")
 
 
 class RunFolder:
@@ -116,7 +112,7 @@ class RunFolder:
         record = {
             "settings": dict(settings),
             "digests": dict(digests or {}),
-            "versions": _versions(),
+            "versions": versions(),
             "machine": machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -175,7 +171,7 @@ class RunFolder:
                 fix="resume with the original values or start a new run",
             )
         run.record["settings"] = dict(settings)
-        now, before = _versions(), run.record.get("versions", {})
+        now, before = versions(), run.record.get("versions", {})
         changed = [name for name in now if now[name] != before.get(name)]
         if changed:
             text = ", ".join(f"{name} {now[name]} (was {before.get(name)})" for name in changed)
@@ -196,15 +192,20 @@ class RunFolder:
         """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
 
         Raises:
-            RunError: see `create` and `resume`; on every rank, see `on_first_rank`.
+            RunError: see `create` and `resume`; on every rank, see `on_first_rank`. Or the processes differ in their
+                code, versions, settings or digests.
         """
+        rank = rank or Rank()
+        require_equal(
+            {name: value for name, value in flat(settings).items() if name not in may_change}, digests or {}, rank
+        )
 
         def begin() -> RunFolder:
             if resume:
                 return RunFolder.resume(path, settings, digests, may_change=may_change)
             return RunFolder.create(path, settings, digests)
 
-        return on_first_rank(begin, rank or Rank()) or RunFolder.open(path)
+        return on_first_rank(begin, rank) or RunFolder.open(path)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -376,6 +377,11 @@ class RunFolder:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
 
 
+def is_run(path: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (path / SETTINGS_FILE).is_file()
+
+
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
     return dict(_leaves(values, prefix))
@@ -387,10 +393,6 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def _versions() -> dict[str, str]:
-    return {"bertsmith": __version__, **{name: metadata.version(name) for name in VERSIONS_OF}}
 
 
 def _flush(path: Path) -> None:

@@ -57,7 +57,8 @@ class Trainer:
         # Several processes exchange the gradients of all parameters; one need not compute those of waiting ones.
         self._can_skip = rank.count == 1
         self.device = next(workload.model.parameters()).device
-        self.model = distributed.replicate(workload.model, rank)
+        self._sums_late = workload.uses_other_parameters and rank.count > 1
+        self.model = workload.model if self._sums_late else distributed.replicate(workload.model, rank)
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
 
     def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
@@ -97,6 +98,8 @@ class Trainer:
                 for name, value in (("", loss), *sums.items()):
                     value = value.to(self.device, torch.float64)
                     totals[name] = totals[name] + value if name in totals else value
+            if self._sums_late:
+                distributed.sum_gradients([one for _, one in self._trained], self.rank)
         finally:
             for one in waiting:
                 one.requires_grad_(True)
@@ -127,7 +130,7 @@ class Trainer:
             self._abandon_if_urgent()
             with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
-                (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
+                (loss if self._sums_late else loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
             yield loss.detach(), sums
 
     def _abandon_if_urgent(self) -> None:

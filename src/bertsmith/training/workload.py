@@ -22,11 +22,13 @@ class StepPlan:
         micro_batches: the batches of one forward and backward pass each; at least one on every rank.
         tokens: real tokens in the whole step, over all ranks.
         sequences: sequences in the whole step, over all ranks.
+        everyone: the micro-batches of all ranks, in their order, if the loss compares what is in them.
     """
 
     micro_batches: Sequence[Any]
     tokens: int
     sequences: int
+    everyone: Sequence[Any] = ()
 
 
 class Workload(abc.ABC):
@@ -40,11 +42,14 @@ class Workload(abc.ABC):
         lanes: how many micro-batches may be computed side by side, in threads of one process; more than one only if
             `loss` draws nothing from torch's generators and changes nothing in the model.
         precision: the type of the matrix products, which advice about losses that are not finite takes into account.
+        uses_other_parameters: whether `loss` may use parameters that a forward pass of the model does not use, or leave
+            out some that it does; several processes then exchange gradients after the backward passes, not during them.
     """
 
     model: nn.Module
     lanes: int = 1
     precision: str = "fp32"
+    uses_other_parameters: bool = False
 
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
