@@ -35,7 +35,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import initialize
-from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
@@ -203,8 +203,8 @@ class ElmoModel(Encoder):
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
 
-        With a memory, the forward half continues what it has read; the backward half reads the batch by itself, for
-        what comes before it has not been read from there.
+        With a memory, only the half that it belongs to is read: the forward one, which continues what it has read to
+        the left, or the backward one, which continues what it has read to the right. The other half is 0.
         """
         config = self.config
         longest = max(batch.lengths)
@@ -212,23 +212,23 @@ class ElmoModel(Encoder):
         dtype = dtype or self.pooler.weight.dtype
         # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
         vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
-        forward = backward = vectors
+        halves = {backward: vectors for backward in ((False, True) if memory is None else (memory.backward,))}
         if trace is not None:
-            trace.hidden_states.append(torch.cat([forward, backward], dim=1))
+            trace.hidden_states.append(_side_by_side(halves))
         known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
         for number, layer in enumerate(self.layers):
             names = f"hidden.{number}", f"cells.{number}"
             state = (known[names[0]], known[names[1]]) if names[0] in known else None
-            # The noise is drawn for one direction after the other.
-            onward = (dropped(half, noise, config.hidden_dropout_prob, batch.lengths) for half in (forward, backward))
-            forward, backward, (after[names[0]], after[names[1]]) = layer(*onward, batch.lengths, state)
-            hidden = torch.cat([forward, backward], dim=1)  # [T, D]
+            for backward, half in halves.items():
+                x = dropped(half, noise, config.hidden_dropout_prob, batch.lengths)
+                halves[backward], (after[names[0]], after[names[1]]) = layer(x, batch.lengths, state, backward=backward)
+            hidden = _side_by_side(halves)  # [T, D]
             if number == config.num_hidden_layers - 1:
                 hidden = hidden if read is None else read.pick(hidden)
             if trace is not None:
                 trace.hidden_states.append(hidden)
         if not len(self.layers):
-            hidden = torch.cat([forward, backward], dim=1)
+            hidden = _side_by_side(halves)
         if memory is not None:
             memory.replace(after, batch.lengths)
         counts = batch.lengths if read is None else read.counts
@@ -252,20 +252,26 @@ class ElmoLayer(nn.Module):
             self.add_module(name, lstm)
 
     def forward(
-        self, forward: Tensor, backward: Tensor, lengths: tuple[int, ...], state: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """The outputs of both directions [T, H], and the state of the forward one.
+        self, x: Tensor, lengths: tuple[int, ...], state: State | None, *, backward: bool
+    ) -> tuple[Tensor, State]:
+        """The outputs of one direction [T, H], and its state after the last token that was read.
 
         Args:
-            forward, backward: the inputs [T, H].
+            x: the inputs of that direction [T, H].
             lengths: tokens of each sequence.
-            state: of the forward direction before the first token; zeros if not given.
+            state: before the first token that is read; zeros if not given.
+            backward: which direction.
         """
-        to_right, after = self.get_submodule("forward_lstm")(forward, lengths, state)
-        to_left, _ = self.get_submodule("backward_lstm")(backward, lengths, backward=True)
-        if not self.is_first:
-            to_right, to_left = to_right + forward, to_left + backward
-        return to_right, to_left, after
+        lstm = self.get_submodule("backward_lstm" if backward else "forward_lstm")
+        found, after = lstm(x, lengths, state, backward=backward)
+        return found if self.is_first else found + x, after
+
+
+def _side_by_side(halves: Mapping[bool, Tensor]) -> Tensor:
+    """The forward and the backward half [T, D]; one that was not read is 0."""
+    (some, *_) = halves.values()
+    missing = torch.zeros_like(some) if len(halves) < 2 else some
+    return torch.cat([halves.get(False, missing), halves.get(True, missing)], dim=1)
 
 
 class _Lstm(LstmLayer):

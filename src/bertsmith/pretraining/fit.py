@@ -75,7 +75,7 @@ def check_fit(
         fix=f"use --objective {objective_for(config)}",
     )
     require(
-        config.is_recurrent or not objective.carries_state,
+        config.is_recurrent or config.two_directions or not objective.carries_state,
         expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
         found=data.objective,
         fix=f"use --objective {objective_for(config)}",
