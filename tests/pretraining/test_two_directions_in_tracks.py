@@ -157,7 +157,7 @@ def test_it_is_refused_for_several_processes_and_for_other_architectures(corpus,
             pretrain(corpus, tmp_path / "run", *settings(steps=1, architecture=architecture))
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="one process for forward.backward-language-model"):
+    with pytest.raises(ConfigError, match=r"one process for forward\+backward-language-model"):
         pretrain(corpus, tmp_path / "run", *settings(steps=1))
 
 

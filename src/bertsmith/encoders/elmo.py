@@ -16,7 +16,6 @@ released code (allenai/bilm-tf), from which dropout and the places of the clips 
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -26,8 +25,8 @@ from torch import Tensor, nn
 from bertsmith.encoders.character_cnn import (
     CHARACTER_WIDTH,
     CONVOLUTIONS,
+    MOST_HIGHWAYS,
     NUM_CHARACTERS,
-    NUM_HIGHWAYS,
     CharacterCnn,
     filters_of,
 )
@@ -89,6 +88,7 @@ class ElmoConfig(EncoderConfig):
     max_position_embeddings: int = help_field(512, "longest row, in tokens; an LSTM could read on")
     type_vocab_size: int = help_field(0, "segments; ELMo has none")
     num_filters: int | None = help_field(None, "filters of the character convolutions [twice hidden_size]")
+    num_highways: int = help_field(MOST_HIGHWAYS, "highway layers above the convolutions, 1 or 2")
     cell_clip: float = help_field(3.0, "the largest magnitude of a cell; 0 for no limit")
     projection_clip: float = help_field(3.0, "the largest magnitude of a projected output; 0 for no limit")
 
@@ -105,6 +105,12 @@ class ElmoConfig(EncoderConfig):
             expected=f"num_filters divisible by {_SMALLEST_PART}",
             found=self.filters,
             fix="change num_filters, or hidden_size",
+        )
+        require(
+            self.num_highways in range(1, MOST_HIGHWAYS + 1),
+            expected=f"num_highways from 1 to {MOST_HIGHWAYS}",
+            found=self.num_highways,
+            fix="correct it",
         )
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
@@ -147,11 +153,7 @@ class ElmoConfig(EncoderConfig):
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """See `EncoderConfig`; the pooler is not counted unless asked for."""
-        axes = self.axes
-        rows = (*NAMES.embeddings, *NAMES.layer * self.num_hidden_layers)
-        rows += NAMES.parts["pooler"] if pooler else ()
-        rows += NAMES.parts["mlm"] if heads else ()
-        return sum(math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows)
+        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class ElmoModel(Encoder):
@@ -166,7 +168,7 @@ class ElmoModel(Encoder):
     def __init__(self, config: ElmoConfig, *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = CharacterCnn(config.filters, config.hidden_size // 2)
+        self.embeddings = CharacterCnn(config.filters, config.hidden_size // 2, config.num_highways)
         self.layers = nn.ModuleList(ElmoLayer(config, is_first=n == 0) for n in range(config.num_hidden_layers))
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         if seed is not None:
@@ -212,7 +214,7 @@ class ElmoModel(Encoder):
         dtype = dtype or self.pooler.weight.dtype
         # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
         vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
-        halves = {backward: vectors for backward in ((False, True) if memory is None else (memory.backward,))}
+        halves = dict.fromkeys((False, True) if memory is None else (memory.backward,), vectors)
         if trace is not None:
             trace.hidden_states.append(_side_by_side(halves))
         known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
@@ -298,12 +300,15 @@ def _convolution(width: int, letter: str) -> tuple[Row, Row]:
 _E, _H = "bert.embeddings", "elmo.embeddings"
 _L, _M = "bert.layers.{i}", "elmo.layers.{i}"
 
-# No other library has this layout: theirs are our names with another prefix. In `lm_weights.hdf5` of the released code,
-# `char_embed` is embeddings.character; `CNN/W_cnn_i`, `CNN/b_cnn_i` [1, width, 16, filters] convolution{i+1};
-# `CNN_high_i/W_carry`, `W_transform` highway{i}.gate and .transform, transposed; `CNN_proj/W_proj` projection,
-# transposed; `RNN_d/RNN/MultiRNNCell/Cell{i}/LSTMCell/W_0` [H + H, 4C] the transposes of weight_ih_l0 and weight_hh_l0,
-# one above the other, with the gates in the order input, cell, forget, output; `B` the sum of both biases, without the
-# 1 that TensorFlow adds to the forget gate; `W_P_0` weight_hr_l0, transposed.
+
+def _is_absent(config: EncoderConfig, ours: str) -> bool:
+    """Whether a parameter belongs to a highway layer that a model of this shape does not have."""
+    assert isinstance(config, ElmoConfig)
+    return any(f".highway{number}." in ours for number in range(config.num_highways, MOST_HIGHWAYS))
+
+
+# No library has this layout: theirs are our names with another prefix. `checkpoints/allennlp.py` reads that of the
+# released models.
 NAMES = ParameterNames(
     prefix="elmo.",
     class_prefix="Elmo",
@@ -312,7 +317,7 @@ NAMES = ParameterNames(
         *(row for letter, (width, _) in zip(_WIDTHS, CONVOLUTIONS, strict=True) for row in _convolution(width, letter)),
         *(
             row
-            for number in range(NUM_HIGHWAYS)
+            for number in range(MOST_HIGHWAYS)
             for part in ("transform", "gate")
             for row in dense(f"{_E}.highway{number}.{part}", f"{_H}.highway{number}.{part}", "FF")
         ),
@@ -329,4 +334,5 @@ NAMES = ParameterNames(
         "span": output("span", "qa_outputs", "2D"),
     },
     copies={},
+    absent=_is_absent,
 )

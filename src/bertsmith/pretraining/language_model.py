@@ -3,9 +3,10 @@
 Letters: B tracks of a direction, T tokens of a micro-batch, M predicted positions, D width.
 
 A step is a window of every track. A model of two directions has B tracks that are read from left to right, and B others
-of the same text that are read from right to left: what the backward half remembers is what follows. Each track begins with the state in which the step before left it, without gradients
-(truncated backpropagation through time). The state belongs to the run like parameters and moments do: a checkpoint
-holds it, and a resumed run ends with the same bytes as an uninterrupted one.
+of the same text that are read from right to left: what the backward half remembers is what follows. Each track
+begins with the state in which the step before left it, without gradients (truncated backpropagation through time). The
+state belongs to the run like parameters and moments do: a checkpoint holds it, and a resumed run ends with the same
+bytes as an uninterrupted one.
 
 Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", sections 4 and 5; main.py
 of their code. For two directions: `BidirectionalLMDataset` and `train` of the code of ELMo (allenai/bilm-tf), which
