@@ -73,7 +73,7 @@ def check_fit(
         f"an objective that reads from left to right for {config.display_name}",
     )
     fits(
-        config.is_recurrent or not objective.carries_state,
+        config.is_recurrent or config.two_directions or not objective.carries_state,
         f"an objective that reads rows for {config.display_name}, which has no state to carry",
     )
     fits(
