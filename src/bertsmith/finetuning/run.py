@@ -78,6 +78,7 @@ def finetune(
     head: type[OwnHead] | None = None,
     recipe_name: str = "2018",
     source_name: str | None = None,
+    prepared_by: Mapping[str, Any] | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
@@ -94,6 +95,7 @@ def finetune(
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
         source_name: the base model as the user named it, for the record.
+        prepared_by: settings that made the examples what they are, by name, for the record.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -110,9 +112,10 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
-    record = {**job.record(), "model": source_name or str(job.folder.path), "seeds": count, "recipe": recipe_name}
+    names = {"model": source_name or str(job.folder.path), "seeds": count, "recipe": recipe_name}
+    record = {**job.record(), **names, **(prepared_by or {})}
     with locked_folder(Path(out), create=not resume):
-        free = ("model", "recipe", *WITHOUT_EFFECT)
+        free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
         run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
         for line in (*opening_lines(job), f"settings of recipe {recipe_name}, and those given: {options_of(job)}"):
             tell(line)
