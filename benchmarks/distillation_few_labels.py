@@ -31,18 +31,18 @@ import functools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from distillation import lower_half, rows_of
 from harness import machine, machine_label, write_result
 
 import bertsmith
 from bertsmith.distillation.settings import WITHOUT
 from bertsmith.files import read_json, write_json
 from bertsmith.randomness import generator
+from distillation import lower_half, rows_of
 
 UNLABELLED, MOST_DEV = 2_000, 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples
@@ -116,7 +116,7 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
 
     def taught(seed: int) -> dict[str, Any]:
         out = place / f"taught-{seed}"
-        report = bertsmith.distill(
+        bertsmith.distill(
             place / "teacher", out, student=str(base), unlabelled=files["more"], epochs=EPOCHS, learning_rate=RATE,
             logits=place / "logits", without_teacher=True, times=False, seed=seed, resume=out.is_dir(), **shared,
         )  # fmt: skip
