@@ -3,18 +3,18 @@
     python benchmarks/distillation_few_labels.py --data DIR --model DIR --work DIR [--tasks trec-fine,...]
     python benchmarks/distillation_few_labels.py --work DIR --write
 
-DIR of `--data` contains `glue`, `cls` and `ner` in their official formats. The labelled examples of a task and 2,000
-others without labels are drawn once from its training set, the labelled ones with as many of each class as there are.
+DIR of `--data` contains `glue`, `cls` and `ner` in their official formats. The labelled examples of a task and others
+without labels are drawn once from its training set, at random or with as many of each class as there are.
 
-==============  =======================================================  =======================  ===================
-task            labelled                                                 scored on                metric
-==============  =======================================================  =======================  ===================
-clinc-150       5 of each of 150 intents                                 1,000 of its dev set     accuracy
-trec-fine       at most 10 of each of 50 kinds of question               its test set, 500        accuracy
-sst-2           100 of both classes                                      its dev set, 872         accuracy
-sts-b           500 scored pairs                                         its dev set, 1,000       Pearson and Spearman
-ncbi-disease    300 sentences with tagged diseases                       its dev set, 923         F1 of entities
-==============  =======================================================  =======================  ===================
+==============  ============================================  =========  ============================  ==============
+task            labelled                                      others     scored on                     metric
+==============  ============================================  =========  ============================  ==============
+clinc-150       5 of each of 150 intents                      2,000      1,000 rows of its dev set     accuracy
+trec-fine       at most 10 of each of 50 kinds of question    2,000      its test set, 500             accuracy
+sst-2           100 of both classes                           2,000      its dev set, 872              accuracy
+sts-b           500 scored pairs                              2,000      1,000 pairs of its dev set    as in GLUE
+ncbi-disease    300 sentences with tagged diseases            1,200      its dev set, 923 sentences    F1 of entities
+==============  ============================================  =========  ============================  ==============
 
 The teacher is MODEL fine-tuned on the labelled examples (recipe auto, one seed). The students of a seed start from the
 lower half of the layers of MODEL, which have not seen the task:
@@ -44,15 +44,16 @@ from bertsmith.files import read_json, write_json
 from bertsmith.randomness import generator
 from distillation import lower_half, rows_of
 
-UNLABELLED, MOST_DEV = 2_000, 1_000
+MOST_DEV = 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples
 CELLS = "cells.json"
-TASKS: Mapping[str, tuple[str, int | None, int]] = {  # the name of the task, labelled of each class, labelled at most
-    "clinc-150": ("classification", 5, 750),
-    "trec-fine": ("classification", 10, 500),
-    "sst-2": ("classification", 100, 200),
-    "sts-b": ("regression", None, 500),
-    "ncbi-disease": ("ner", None, 300),
+# The name of the task, labelled examples of each class, all labelled ones at most, and others.
+TASKS: Mapping[str, tuple[str, int | None, int, int]] = {
+    "clinc-150": ("classification", 5, 750, 2_000),
+    "trec-fine": ("classification", 10, 500, 2_000),
+    "sst-2": ("classification", 100, 200, 2_000),
+    "sts-b": ("regression", None, 500, 2_000),
+    "ncbi-disease": ("ner", None, 300, 1_200),
 }
 
 
@@ -86,7 +87,7 @@ def prepared(task: str, data: Path, work: Path) -> dict[str, Path]:
     if not files["dev"].is_file():
         place.mkdir(parents=True, exist_ok=True)
         header, train, dev = tables(task, data)
-        _, of_class, most = TASKS[task]
+        _, of_class, most, unlabelled = TASKS[task]
         order = [train[number] for number in generator(1, f"few labels of {task}").permutation(len(train)).tolist()]
         counts, labelled, others = Counter[str](), list[str](), list[str]()
         for row in order:
@@ -95,7 +96,7 @@ def prepared(task: str, data: Path, work: Path) -> dict[str, Path]:
             counts[label] += few
             (labelled if few else others).append(row)
         kept = sorted(generator(2, f"few labels of {task}").permutation(len(dev))[:MOST_DEV].tolist())
-        for name, rows in (("train", labelled), ("more", others[:UNLABELLED]), ("dev", [dev[row] for row in kept])):
+        for name, rows in (("train", labelled), ("more", others[:unlabelled]), ("dev", [dev[row] for row in kept])):
             files[name].write_text("\n".join([*header, *rows]) + "\n", encoding="utf-8")
     return files
 
@@ -174,7 +175,8 @@ def summary(options: argparse.Namespace) -> None:
         }
         tasks[path.parent.name] = found
         print(path.parent.name, json.dumps(found))
-    settings = {"unlabelled": UNLABELLED, "epochs": EPOCHS, "learning_rate": RATE}
+    unlabelled = {task: TASKS[task][-1] for task in tasks}
+    settings = {"unlabelled": unlabelled, "epochs": EPOCHS, "learning_rate": RATE}
     name = f"distillation_few_labels_{machine_label(described)}_torch-{described['packages']['torch']}"
     write_result(name, {"machine": described, "settings": settings, "tasks": tasks})
 
