@@ -129,28 +129,28 @@ def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSe
     Raises:
         ConfigError: they have not; the message says why.
     """
-    student = job.folder.config
-    require(
-        student.has_attention and teacher.config.has_attention,
-        expected="two Transformers, to compare states and attention",
-        found=f"a {student.display_name} and a {teacher.config.display_name}",
-        fix="leave --state-weight, --attention-weight and --first-stage out",
-    )
     require(
         not job.head.reads_apart and job.settings.freeze != "body",
         expected="a student that reads whole rows, with layers to train",
         found="frozen layers" if job.settings.freeze == "body" else f"--reads {job.task.spec.reads}",
         fix="use --reads pair or mean, and no --freeze body",
     )
-    return comparable(student, teacher.config, attention=settings.attention_weight > 0)
+    return comparable(job.folder.config, teacher.config, attention=settings.attention_weight > 0)
 
 
 def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[int, int], ...]:
     """The layer map of two configurations, after checking the heads where attention is compared.
 
     Raises:
-        ConfigError: the layers do not divide, or the heads differ, or the direction of reading does.
+        ConfigError: one is no Transformer, the layers do not divide, or the heads differ, or the direction of reading
+            does.
     """
+    require(
+        student.has_attention and teacher.has_attention,
+        expected="two Transformers, to compare states and attention",
+        found=f"a {student.display_name} and a {teacher.display_name}",
+        fix="leave --state-weight, --attention-weight and --first-stage out",
+    )
     if student.is_causal or teacher.is_causal:
         raise ConfigError(
             expected="bidirectional models, to compare states and attention",
