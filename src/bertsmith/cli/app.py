@@ -22,6 +22,7 @@ from bertsmith.cli import (
     documents,
     finetuning,
     inference,
+    plan,
     pretraining,
     search,
     serve,
@@ -81,6 +82,7 @@ COMMANDS = (
         "bertsmith pretrain my-corpus --size tiny --steps 12 --out my-run",
         pretraining.pretrain_settings,
     ),
+    Command(plan.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40", plan.plan_settings),
     Command(pretraining.report, "report", "bertsmith report my-run"),
     Command(
         inference.fill,

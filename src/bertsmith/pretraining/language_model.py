@@ -259,7 +259,7 @@ class LanguageModelling(Workload):
         every = np.arange(tracks)
         cuts = [every]
         if not together:
-            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(tracks * length, parts))
+            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts))
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
