@@ -87,9 +87,7 @@ def memory_of(
     moments = sum(one.numel() * one.element_size() for one in state.values())
     activations = 0
     if counts_activations(config):
-        activations = activation_bytes(
-            model, objective, dtype=dtype, rows=rows, length=length, predictions=predictions
-        )
+        activations = activation_bytes(model, objective, dtype=dtype, rows=rows, length=length, predictions=predictions)
     return Memory(
         parameters=parameters,
         gradients=gradients * (lanes + 1 if lanes > 1 else 1),
@@ -133,10 +131,13 @@ def activation_bytes(
     masked = torch.from_numpy(np.flatnonzero(~is_first))
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fill(model)
-        with Allocations(list(model.parameters())) as allocations:
+        allocations = Allocations(list(model.parameters()))
+        with allocations:
             for parameter in model.parameters():
                 if parameter.requires_grad:
-                    parameter.register_post_accumulate_grad_hook(allocations.leave_out_gradient)
+                    parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                        allocations.leave_out_gradient
+                    )
             asked = first if objective.scores_pairs else None
             output = model(batch, read=read, masked=masked, first=asked, noise=AnyNoise(), dtype=dtype)
             loss = torch.zeros(())
@@ -158,7 +159,7 @@ def _fill(model: nn.Module) -> None:
                 module._parameters[name] = nn.Parameter(made, requires_grad=parameter.requires_grad)
 
 
-class Allocations(TorchDispatchMode):
+class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the storages that operations create inside the block, as long as they are used.
 
     Args:
@@ -169,8 +170,8 @@ class Allocations(TorchDispatchMode):
     """
 
     def __init__(self, before: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.peak = self._now = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak, self._now = 0, 0
         self._sizes = {one.untyped_storage()._cdata: 0 for one in before}
 
     def __torch_dispatch__(

@@ -69,9 +69,7 @@ class RunPlan:
         ranks = s.machines * s.processes
         rate = self.rates
         how = {ESTIMATED: f"estimated at {s.utilization:.0%} of the peak", MEASURED: "measured here"}
-        parts = [
-            f"{name} {size(value)}" for name, value in vars(memory).items() if name != "checkpoint" and value
-        ]
+        parts = [f"{name} {size(value)}" for name, value in vars(memory).items() if name != "checkpoint" and value]
         fits = f" of {size(self.available)}" if self.available else ""
         found = [
             f"model: {amount(self.parameters)} parameters, {self.precision}",

@@ -10,7 +10,6 @@ import torch
 
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.work import Work
 from bertsmith.planning.memory import bare_model, counts_activations, memory_of
 from bertsmith.planning.plan import RunPlan, seconds_of, steps_of
@@ -149,8 +148,9 @@ class _Planning:
         workload = workload_of(bare_model(self.config), self.corpus, self.data, runtime, self.run)
         plans = trial_plans(Trainer(workload, self.training, Rank(), StopRequest()))
         work = Work()
-        for plan in plans if isinstance(workload, Pretraining) else ():
-            work += workload.work(plan).times(1 / len(plans))
+        if isinstance(workload, Pretraining):
+            for plan in plans:
+                work += workload.work(plan).times(1 / len(plans))
         return plans, work
 
     def _measured(self, runtime: Runtime) -> tuple[Rates, int, float]:
@@ -182,7 +182,9 @@ class _Planning:
         peak = gpu.peak(precision)
         if peak is None:
             raise ConfigError(
-                expected=f"a precision that {self.own.device} has a peak for", found=precision, fix="use --precision fp32"
+                expected=f"a precision that {self.own.device} has a peak for",
+                found=precision,
+                fix="use --precision fp32",
             )
         return estimated_rates(
             self.own.device,

@@ -24,7 +24,7 @@ class PlanSettings:
     utilization: float = help_field(0.35, "for a GPU that is not here: the share of its peak that products reach")
     bandwidth: float | None = help_field(
         None,
-        "GB/s between two processes, for the exchange of gradients [20 in one machine, 1.25 (10 Gbit/s) between several]",
+        "GB/s between two processes, for the exchange of gradients [20 in one machine, 1.25 (10 Gbit/s) otherwise]",
         most=10**6,
     )
     passes: float = help_field(1.0, "passes over the corpus, if there is no other budget", most=10**9)

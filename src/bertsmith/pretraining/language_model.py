@@ -259,7 +259,9 @@ class LanguageModelling(Workload):
         every = np.arange(tracks)
         cuts = [every]
         if not together:
-            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts))
+            cuts = cut_by_tokens(
+                every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts)
+            )
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
@@ -276,4 +278,4 @@ class LanguageModelling(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)

@@ -156,9 +156,7 @@ def pretrain(
     return result
 
 
-def config_of(
-    settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
-) -> EncoderConfig:
+def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:
     """The configuration of the model that a run with these settings trains; its parameters are not made.
 
     Raises:

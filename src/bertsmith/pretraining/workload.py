@@ -22,7 +22,7 @@ from bertsmith.corpus.checks import entropy
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
+from bertsmith.model.batch import Batch, Read, copied, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.noise import Noise, noise_for
 from bertsmith.model.work import PASSES, Work, forward_work
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
@@ -389,4 +389,4 @@ class Pretraining(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)

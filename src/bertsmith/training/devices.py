@@ -43,9 +43,7 @@ class Gpu:
 
 # Figures of the whole card at its boost clock, as in the documents named; those given with sparsity are halved.
 GPUS: Mapping[str, Gpu] = {
-    "h200": Gpu(
-        pattern=r"NVIDIA H200", memory=141, half=989.5, single=67, source="NVIDIA H200 datasheet, H200 SXM"
-    ),
+    "h200": Gpu(pattern=r"NVIDIA H200", memory=141, half=989.5, single=67, source="NVIDIA H200 datasheet, H200 SXM"),
     "h100": Gpu(
         pattern=r"NVIDIA H100 (80GB HBM3|SXM.*)",
         memory=80,
