@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from bertsmith.errors import ConfigError, nearest
 
 
@@ -102,3 +104,8 @@ def peak_of(device_name: str, precision: str) -> float | None:
     """
     found = next((gpu for gpu in GPUS.values() if re.fullmatch(gpu.pattern, device_name)), None)
     return None if found is None else found.peak(precision)
+
+
+def peak_of_device(device: torch.device, precision: str) -> float | None:
+    """The peak of a device of this machine in FLOP/s; None for a CPU, whose peak depends on its clock and load."""
+    return peak_of(torch.cuda.get_device_name(device), precision) if device.type == "cuda" else None
