@@ -22,6 +22,7 @@ from bertsmith.cli import (
     documents,
     finetuning,
     inference,
+    plan,
     pretraining,
     search,
     serve,
@@ -86,6 +87,7 @@ COMMANDS = (
         pretraining.pretrain_settings,
         trains=True,
     ),
+    Command(plan.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40", plan.plan_settings),
     Command(pretraining.report, "report", "bertsmith report my-run"),
     Command(
         inference.fill,

@@ -11,7 +11,7 @@ Tensors are made only in `_on`, so that the functions over arrays work without t
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,28 @@ class Run(NamedTuple):
     length: int  # tokens per sequence
     query: int  # first query
     queries: int  # queries per sequence
+
+
+class Runs(tuple[Run, ...]):
+    """The runs of a batch, in order, as the loop over them and the variable-length kernel of a GPU need them."""
+
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The tokens of each sequence, [N]."""
+        return tuple(run.length for run in self for _ in range(run.rows))
+
+    @functools.cached_property
+    def queries(self) -> tuple[int, ...]:
+        """The queries of each sequence, [N]."""
+        return tuple(run.queries for run in self for _ in range(run.rows))
+
+    def ends(self, device: "torch.device") -> "tuple[Tensor, Tensor]":
+        """Where the queries and the keys of each sequence end, from 0 on: int32 [N + 1] each, copied once."""
+        known: dict[str, tuple[Tensor, Tensor]] = self.__dict__.setdefault("_ends", {})
+        if str(device) not in known:
+            queries, keys = (np.cumsum((0, *counts), dtype=np.int32) for counts in (self.queries, self.lengths))
+            known[str(device)] = copied(queries, device), copied(keys, device)
+        return known[str(device)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +128,7 @@ class Batch:
         return _on(np.cumsum(self.lengths) - 1, self.token_ids.device)
 
     @functools.cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> Runs:
         """The runs of equal length, with every token a query."""
         return runs_of(self.lengths, self.lengths)
 
@@ -223,7 +245,7 @@ class Read:
 
     positions: "Tensor"
     counts: tuple[int, ...]
-    runs: tuple[Run, ...]
+    runs: Runs
     backward: "Tensor | None" = None
 
     @staticmethod
@@ -355,7 +377,7 @@ def cut_by_tokens(
         parts += 1
 
 
-def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
+def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> Runs:
     """The runs of sequences with these lengths and numbers of queries."""
     runs: list[Run] = []
     token = query = 0
@@ -367,10 +389,22 @@ def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ..
             runs.append(Run(row=row, rows=1, token=token, length=length, query=query, queries=count))
         token += length
         query += count
-    return tuple(runs)
+    return Runs(runs)
+
+
+def copied(array: npt.NDArray[Any], device: "torch.device | str") -> "Tensor":
+    """An array as a tensor on a device.
+
+    The copy to a GPU is from memory that cannot be paged out, and the host does not wait for it: the thread that
+    prepares the next step would otherwise stop until the GPU has finished the current one.
+    """
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _on(array: npt.NDArray[np.integer], device: "torch.device | str") -> "Tensor":
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
+    return copied(array.astype(np.int64, copy=False), device)

@@ -28,7 +28,7 @@ from bertsmith.corpus.checks import entropy
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
-from bertsmith.model.batch import Batch, cut_by_tokens
+from bertsmith.model.batch import Batch, copied, cut_by_tokens
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
@@ -316,7 +316,9 @@ class LanguageModelling(Workload):
         every = np.arange(tracks)
         cuts = [every]
         if not together:
-            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(tracks * length, parts))
+            cuts = cut_by_tokens(
+                every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts)
+            )
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
@@ -335,7 +337,7 @@ class LanguageModelling(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)
 
 
 def _asked(batch: TrackBatch) -> dict[str, Any]:

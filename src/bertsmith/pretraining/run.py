@@ -138,7 +138,7 @@ def _pretrain(
         **({} if teaching is None else teaching.digests()),
     }
     # What does not fit is refused before there is a folder.
-    workload = _workload(model, source, data, runtime, settings, teaching)
+    workload = workload_of(model, source, data, runtime, settings, teaching)
     with locked_by_first_rank(out, rank, create=not resume):
         free = told_by_first_rank(lambda: _may_change(out, resume), rank)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
@@ -179,15 +179,33 @@ def _write_report(run: Path) -> None:
     write_report([run])
 
 
-def _workload(
+def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:
+    """The configuration of the model that a run with these settings trains; its parameters are not made.
+
+    Raises:
+        BertsmithError: the settings do not fit the corpus or each other.
+    """
+    objective = OBJECTIVES[data.objective]
+    if settings.init is not None:
+        config = load_any(settings.init).config
+        of_architecture: dict[str, Any] = {"is_causal": objective.is_causal}
+    else:
+        config = _config(settings, len(corpus.tokenizer.vocabulary), {"is_causal": objective.is_causal})
+        of_architecture = dict(config.direction_changes(backward=objective.is_backward))
+    if settings.dropout is not None:
+        of_architecture |= config.dropout_changes(settings.dropout)
+    return dataclasses.replace(config, **of_architecture)
+
+
+def workload_of(
     model: EncoderForPreTraining,
     source: Corpus,
     data: PretrainingDataSettings,
     runtime: Runtime,
     settings: PretrainingRunSettings,
-    teaching: Teaching | None,
+    teaching: Teaching | None = None,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or tracks of contiguous text.
+    """The work of a run: rows, or tracks of contiguous text; nothing is written.
 
     Raises:
         ConfigError: there is a teacher, and an objective that is not one of masked pieces alone.
@@ -226,7 +244,7 @@ def _workload(
         tokens_per_step=settings.tokens_per_step,
         long_length=settings.long_length,
         long_share=settings.long_share,
-        micro_tokens=settings.micro_tokens,
+        micro_tokens=settings.micro_tokens or runtime.training_tokens,
         evaluation_rows=settings.evaluation_rows,
         sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
@@ -306,11 +324,7 @@ def _first_model(
         carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
         digests = {"init": digest_of_tensors(loaded.model.state_dict())}
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
-    config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
-    of_architecture: dict[str, Any] = dict(config.direction_changes(backward=objective.is_backward))
-    if settings.dropout is not None:
-        of_architecture |= config.dropout_changes(settings.dropout)
-    config = dataclasses.replace(config, **of_architecture)
+    config = config_of(settings, data, corpus)
     check_fit(config, settings, data, corpus)
     return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 

@@ -206,8 +206,10 @@ class PretrainingRunSettings:
     change_penalty: float | None = help_field(
         None, "with carried state: weight of the mean square change of the output between two tokens (TAR) [1; auto: 0]"
     )
-    micro_tokens: int = help_field(
-        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    micro_tokens: int | None = help_field(
+        None,
+        "maximum tokens per micro-batch; affects memory and speed, not the result [4096; on a GPU 16384]",
+        most=2**24,
     )
     sampled_pieces: int | None = help_field(
         None,

@@ -22,8 +22,9 @@ from bertsmith.corpus.checks import entropy
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
+from bertsmith.model.batch import Batch, Read, copied, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.noise import Noise, noise_for
+from bertsmith.model.work import PASSES, Work, forward_work
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -209,6 +210,20 @@ class Pretraining(Workload):
         micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world, self.lanes)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
+    def operations(self, plan: StepPlan) -> float:
+        """See `Workload.operations`."""
+        return self.work(plan).total
+
+    def work(self, plan: StepPlan) -> Work:
+        """The products of the micro-batches of a plan, by part; none if the architecture is not counted."""
+        found = Work()
+        for part in plan.micro_batches:
+            lengths, queries = np.asarray(part.batch.lengths), np.asarray(part.read.counts)
+            predictions = 0 if part.predicted is None else len(part.predicted)
+            one = forward_work(self.model.encoder, self.model.mlm, lengths, queries, predictions)
+            found = found if one is None else found + one.times(PASSES)
+        return found
+
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
@@ -374,4 +389,4 @@ class Pretraining(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)
