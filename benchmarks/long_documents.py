@@ -1,4 +1,4 @@
-"""Ways to read long texts, compared on excerpts of novels whose author is to be told.
+"""Ways to read long texts, compared on excerpts of novels whose author is to be predicted.
 
     python benchmarks/long_documents.py --data DIR [--ways head windows hierarchical ...] [--seeds 1]
 

@@ -132,7 +132,7 @@ def test_logits_of_other_examples_or_of_another_teacher_are_refused(teachers: di
 
 
 class StopError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
 @pytest.mark.parametrize("student", ["1x16", "layers"])
