@@ -50,8 +50,8 @@ def vocab(
 
     For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
     unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
-    --report names a file, the rows of single files are only there. TEXT may be addresses such as s3://bucket/texts.
-    With --engine ray, each file is counted by one worker of a cluster, so divide very large files.
+    --report names a file, the rows of single files are only there. TEXT may be addresses such as s3://bucket. With
+    --engine ray, each file is counted by one worker of a cluster, so divide very large files.
     """
     from bertsmith.documents.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary

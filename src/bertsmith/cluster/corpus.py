@@ -246,8 +246,8 @@ class _Encoder:
         self.tokenizer = tokenizer
         self.schema = encoded_rows(token_type(len(tokenizer.vocabulary)))
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        return pa.concat_tables([self._row(*row) for row in text_items(table)])
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield from (self._row(*row) for row in text_items(table))
 
     def _row(self, source: int, number: int, kind: str, record: dict[str, Any], block: Any) -> pa.Table:
         if kind == FAILURE:

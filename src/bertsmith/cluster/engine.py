@@ -32,7 +32,7 @@ class Stage:
     """What workers do with rows.
 
     Attributes:
-        worker: a class; an instance turns a table of rows into tables of results.
+        worker: a class; an instance is called with a table of rows, and yields tables of results.
         arguments: of its constructor, which each worker process calls once.
         read: turns a table of parts into tables of rows; None if the parts are the rows.
         workers: the largest number of worker processes; None: as many as there are processors for.
@@ -63,7 +63,7 @@ def is_cluster(engine: str) -> bool:
         raise ConfigError(
             expected="an engine: local, ray, or ray://ADDRESS", found=repr(engine), fix="use ray for this machine"
         )
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("ray.data") is None:
+    if importlib.util.find_spec("ray") is None:
         raise ConfigError(
             expected="the package ray for --engine ray",
             found="none",
@@ -93,19 +93,40 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Ite
         context.target_min_block_size = 1
         with ray.data.DataContext.current(context):
             rows = ray.data.from_items([dict(part) for part in parts], override_num_blocks=len(parts))
+            here = os.getcwd()
             if stage.read is not None:
-                rows = rows.map_batches(stage.read, batch_size=None, batch_format="pyarrow", num_cpus=_READER_CPUS)
+                read = _reader(here, stage.read)
+                rows = rows.map_batches(read, batch_size=None, batch_format="pyarrow", num_cpus=_READER_CPUS)
             most = stage.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // stage.threads)
+            _require_processors(ray, stage.threads)
             results = rows.map_batches(
-                stage.worker,
+                _Worker,
                 batch_size=None,
                 batch_format="pyarrow",
-                fn_constructor_args=stage.arguments,
+                fn_constructor_args=(here, stage.worker, stage.arguments),
                 compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most),
                 num_cpus=stage.threads,
                 num_gpus=stage.gpus or None,
             )
             yield from results.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def use_threads(count: int) -> None:
+    """Makes a worker compute with as many threads as the process that started the stream, so with the same results."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def num_gpus(device: str) -> int:
+    """The GPUs of a worker whose model runs on a device; one for `auto` if this machine has one."""
+    if device == "auto" and importlib.util.find_spec("torch") is not None:
+        import torch
+
+        return int(torch.cuda.is_available())
+    return int(device.startswith("cuda"))
 
 
 @contextlib.contextmanager
@@ -144,6 +165,42 @@ def _running(engine: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+class _Worker:
+    """A worker in the folder of the process that started the stream, from which relative paths are read."""
+
+    def __init__(self, folder: str, worker: type, arguments: tuple[Any, ...]) -> None:
+        _enter(folder)
+        self.worker = worker(*arguments)
+
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield from self.worker(table)
+
+
+def _reader(folder: str, read: Read) -> Read:
+    def read_there(table: pa.Table) -> Iterator[pa.Table]:
+        _enter(folder)
+        yield from read(table)
+
+    return read_there
+
+
+def _enter(folder: str) -> None:
+    # On a machine without that folder, a relative path is reported as missing.
+    if os.path.isdir(folder):
+        os.chdir(folder)
+
+
+def _require_processors(ray: Any, threads: int) -> None:
+    """Refuses workers that would wait forever for a machine with enough processors."""
+    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    if most < threads:
+        raise RunError(
+            expected=f"a machine with {threads} processors, the threads of a worker",
+            found=f"at most {most}",
+            fix="set OMP_NUM_THREADS to fewer threads",
+        )
 
 
 @contextlib.contextmanager

@@ -115,8 +115,8 @@ class _Counter:
         # A word never spans two lines, so there is no need to split sentences.
         self.settings = ReadingSettings(form="lines", column=column)
 
-    def __call__(self, table: pa.Table) -> pa.Table:
-        return pa.concat_tables([self._row(*json.loads(part)) for part in table.column(PART).to_pylist()])
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield from (self._row(*json.loads(part)) for part in table.column(PART).to_pylist())
 
     def _row(self, kind: str, fields: dict[str, Any], language: str) -> pa.Table:
         found = Source(**fields) if kind == Source.__name__ else Skipped(**fields)
