@@ -106,6 +106,9 @@ class _Course:
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
+        # Of a divided model no process can evaluate or save without the others.
+        self.writes_together = trainer.is_sharded
+        self.works = self.first or self.writes_together
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
         self.position = self._load()
@@ -123,7 +126,7 @@ class _Course:
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = dict[str, Tensor]()
         position = (self.run.load(model, optimizer, carried) if self.first else None) or Position()
         step = distributed.from_first_rank(position.step, self.rank)
@@ -158,10 +161,12 @@ class _Course:
                 self._run(progress)
         result = self._result()
         if result.best_step is not None:
-            self.run.load_best(self.trainer.workload.model, result.best_step)
+            self.run.load_best(self.trainer.trained, result.best_step)
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
-        require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
+        self.trainer.gather()
+        workload = self.trainer.workload
+        distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
         if write_model is not None:
             distributed.on_first_rank(lambda: self._write_model(write_model, result), self.rank)
         return result
@@ -336,18 +341,28 @@ class _Course:
         step, s = self.position.step, self.settings
         by_step = s.save_every is not None and step % s.save_every == 0
         by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
+        if self.writes_together:
+            by_time = distributed.from_first_rank(float(by_time), self.rank) > 0
         return step == self.total or by_step or by_time
 
     def _save(self) -> None:
-        if not self.first or self.saved_step == self.position.step:
+        if not self.works or self.saved_step == self.position.step:
             return
         self.position.seconds = self.seconds()
         self.position.updates = self.trainer.optimizer.updates
         self.position.guard = self.guard.to_dict()
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = self.trainer.workload.carried(self.position.step)
-        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried)
-        self.run.forget_best(but=self.evaluations.best_step())
+        self.run.save(
+            self.position,
+            model,
+            optimizer,
+            self.settings.keep_checkpoints,
+            carried,
+            self.rank if self.writes_together else None,
+        )
+        if self.first:
+            self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def _evaluate_if_due(self, *, silently: bool = False) -> None:
@@ -361,14 +376,19 @@ class _Course:
     def _evaluate(self, *, silently: bool = False) -> None:
         """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
-        if not self.first or position.step in self.evaluations:
+        if not self.works or position.step in self.evaluations:
             return
         with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
-            if position.step and self.evaluations.best_step() == position.step:
-                self.run.save_best(self.trainer.workload.model, position.step)
+            is_best = position.step and self.evaluations.best_step() == position.step
+            if self.writes_together:
+                is_best = distributed.from_first_rank(float(is_best), self.rank) > 0
+            if is_best:
+                self.run.save_best(self.trainer.trained, position.step, self.rank if self.writes_together else None)
+        if not self.first:
+            return
         if values:
             line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             self.log.write("evaluation", position.step, line)
@@ -383,7 +403,9 @@ class _Course:
         return distributed.from_first_rank(spent, self.rank) > 0
 
     def _result(self) -> TrainResult:
-        best = self.evaluations.best_step() if self.first else None
+        best = self.evaluations.best_step() if self.works else None
+        if self.writes_together:
+            best = int(distributed.from_first_rank(best or 0, self.rank)) or None
         kept = self.position.step if best is None else best
         latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
         return TrainResult(
