@@ -7,7 +7,6 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 import contextlib
 import time
 
-import safetensors
 import torch
 from torch import Tensor
 
@@ -18,10 +17,17 @@ from bertsmith.training import budget, distributed
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.evaluations import PREFIX, Evaluations
-from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
+from bertsmith.training.guard import (
+    LossGuard,
+    StepAbandoned,
+    StopRequest,
+    of_process,
+    require_trained,
+    too_many_skipped,
+)
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.pace import Pace
-from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel
+from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel, result_of, written
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings
@@ -107,8 +113,8 @@ class _Course:
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
         # Of a divided model no process can evaluate or save without the others.
-        self.writes_together = trainer.is_sharded
-        self.works = self.first or self.writes_together
+        self.together = self.rank if trainer.is_sharded else None
+        self.works = self.first or trainer.is_sharded
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
         self.position = self._load()
@@ -168,18 +174,8 @@ class _Course:
         workload = self.trainer.workload
         distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
         if write_model is not None:
-            distributed.on_first_rank(lambda: self._write_model(write_model, result), self.rank)
+            distributed.on_first_rank(lambda: written(write_model, self.run.model, result), self.rank)
         return result
-
-    def _write_model(self, write_model: WriteModel, result: TrainResult) -> None:
-        try:
-            write_model(self.run.model, result)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise TrainingError(
-                expected=f"space for the model in '{self.run.model}'",
-                found=getattr(error, "strerror", None) or str(error),
-                fix="free some space and resume; the last checkpoint is intact",
-            ) from error
 
     def _run(self, progress: Progress) -> None:
         """Runs to the last step, to the end of the patience, or until the number of steps changes."""
@@ -290,19 +286,15 @@ class _Course:
         return outcome
 
     def _report_skip(self, step: int, outcome: StepOutcome) -> None:
+        found = f"loss {outcome.loss}, gradient norm {outcome.gradient_norm}{of_process(outcome.broken, self.rank)}"
         if self.first:
             self.log.write(
                 "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
             )
-            warn(f"skipped step {step}: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
+            warn(f"skipped step {step}: {found}")
         if self.guard.skipped_in_a_row >= self.settings.skip_limit:
             last = self.run.last_step()
-            raise TrainingError(
-                expected="a finite loss and gradient",
-                found=f"{counted(self.guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}",
-                fix=f"{remedies(self.trainer.workload.precision)}; "
-                + (f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"),
-            )
+            raise too_many_skipped(self.guard, step, found, self.trainer.workload.precision, last)
 
     def _report_spike(self, step: int, outcome: StepOutcome) -> None:
         if self.first:
@@ -335,13 +327,15 @@ class _Course:
         }
         if self.first:
             self.log.write("train", position.step, values)
+        if (seconds := self.trainer.watch.look(position.step)) and self.first:
+            self.log.write("processes", position.step, {"seconds": [round(one, 3) for one in seconds]})
         position.pending = {}
 
     def _save_is_due(self) -> bool:
         step, s = self.position.step, self.settings
         by_step = s.save_every is not None and step % s.save_every == 0
         by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
-        if self.writes_together:
+        if self.together:
             by_time = distributed.from_first_rank(float(by_time), self.rank) > 0
         return step == self.total or by_step or by_time
 
@@ -353,14 +347,7 @@ class _Course:
         self.position.guard = self.guard.to_dict()
         model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = self.trainer.workload.carried(self.position.step)
-        self.run.save(
-            self.position,
-            model,
-            optimizer,
-            self.settings.keep_checkpoints,
-            carried,
-            self.rank if self.writes_together else None,
-        )
+        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried, self.together)
         if self.first:
             self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
@@ -383,10 +370,10 @@ class _Course:
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
             is_best = position.step and self.evaluations.best_step() == position.step
-            if self.writes_together:
+            if self.together:
                 is_best = distributed.from_first_rank(float(is_best), self.rank) > 0
             if is_best:
-                self.run.save_best(self.trainer.trained, position.step, self.rank if self.writes_together else None)
+                self.run.save_best(self.trainer.trained, position.step, self.together)
         if not self.first:
             return
         if values:
@@ -404,21 +391,6 @@ class _Course:
 
     def _result(self) -> TrainResult:
         best = self.evaluations.best_step() if self.works else None
-        if self.writes_together:
+        if self.together:
             best = int(distributed.from_first_rank(best or 0, self.rank)) or None
-        kept = self.position.step if best is None else best
-        latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
-        return TrainResult(
-            steps=self.position.step,
-            tokens=self.position.tokens,
-            sequences=self.position.sequences,
-            seconds=self.seconds(),
-            skipped=self.guard.skipped,
-            spikes=self.guard.spikes,
-            metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
-            best_step=best,
-            kept_step=kept,
-            kept_tokens=self.position.tokens if best is None else self.evaluations.tokens(best),
-            scores=self.evaluations.scores(kept),
-            stopped_early=self.position.step < self.total,
-        )
+        return result_of(self.position, self.guard, self.evaluations, self.run, self.seconds(), best, self.total)

@@ -17,7 +17,6 @@ uninterrupted run.
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from bertsmith.files import (
     read_json,
     read_json_lines,
     remove_partials,
+    sync_file,
     write_json,
     write_text,
 )
@@ -245,7 +245,8 @@ class RunFolder:
         Raises:
             TrainingError: it could not be written; the older ones are unchanged.
         """
-        _flush(self.path / METRICS_FILE)
+        if (self.path / METRICS_FILE).exists():  # so that it survives a power cut like the checkpoint
+            sync_file(self.path / METRICS_FILE)
         folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried, rank)
         for step in checkpoint_steps(self.checkpoints)[:-keep] if rank is None or rank.index == 0 else ():
             remove_checkpoint(checkpoint_folder(self.checkpoints, step))
@@ -395,10 +396,3 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def _flush(path: Path) -> None:
-    """Syncs the log to disk, so that it survives a power cut like the checkpoint that follows."""
-    if path.exists():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
