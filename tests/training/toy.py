@@ -177,16 +177,16 @@ def _die_while_writing(step: int) -> None:
     """Stops the write of the optimizer's file at `step` halfway, without any cleanup."""
     from bertsmith.training import checkpoint
 
-    write = checkpoint._save
+    write = checkpoint.save_tensors
 
-    def half(tensors: dict[str, Tensor], path: Path) -> None:
-        write(tensors, path)
+    def half(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = None) -> None:
+        write(tensors, path, rank)
         if path.name == checkpoint.OPTIMIZER_FILE and f"step-{step:08d}" in str(path):
             with open(path, "r+b") as file:
                 file.truncate(path.stat().st_size // 2)
             os.kill(os.getpid(), 9)
 
-    checkpoint._save = half
+    checkpoint.save_tensors = half
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import given, note, print_json, say
-from bertsmith.cli.pretraining import CorpusArgument, pretrain_settings
+from bertsmith.cli.options import CorpusArgument, given, note, print_json, say
+from bertsmith.cli.pretraining import pretrain_settings
 
 
 def plan_settings() -> Sequence[type]:

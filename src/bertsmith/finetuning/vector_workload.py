@@ -46,10 +46,11 @@ class VectorTraining(Finetuning):
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""
-        own = super().plan(step, rank, world)
+        plan_of = super().plan  # which a comprehension cannot call
+        own = plan_of(step, rank, world)
         if world == 1 or self.vector_loss.is_sum:
             return own
-        plans = [own if other == rank else super().plan(step, other, world) for other in range(world)]
+        plans = [own if other == rank else plan_of(step, other, world) for other in range(world)]
         return dataclasses.replace(own, everyone=[one for plan in plans for one in plan.micro_batches])
 
     def begin_step(self, model: nn.Module, plan: StepPlan) -> None:

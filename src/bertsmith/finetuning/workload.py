@@ -95,6 +95,10 @@ class Finetuning(Workload):
         encoder = self.model.encoder
         return float(self.settings.layer_decay ** (encoder.num_layers + 1 - encoder.height(plain(name))))
 
+    def recompute(self) -> None:
+        """See `Encoder.recompute_layers`."""
+        self.model.encoder.recompute_layers()
+
     def fix_steps(self, total: int) -> None:
         """Sets the steps after which another layer is trained: an epoch, or less if that were half of the run."""
         epoch = max(1, round(len(self.train) / self.settings.batch_size))

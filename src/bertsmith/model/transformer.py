@@ -14,6 +14,7 @@ docs/decisions/0019-residuals-in-fp32.md.
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
+import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
@@ -72,6 +74,8 @@ class TransformerEncoder(Encoder):
         seed: seed for initialization; None leaves that to the caller, which may build a larger model.
     """
 
+    recomputes = False  # whether the states inside a layer are computed again in the backward pass
+
     def __init__(self, config: "EncoderConfig", *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
@@ -84,6 +88,10 @@ class TransformerEncoder(Encoder):
             self.pooler = new_pooler(config)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
+
+    def recompute_layers(self) -> None:
+        """See `Encoder.recompute_layers`; a pass that records what happens inside the layers keeps it."""
+        self.recomputes = True
 
     def new_layer(self, number: int) -> "Layer":
         """A layer, without initial values; `number` counts from 0."""
@@ -124,7 +132,11 @@ class TransformerEncoder(Encoder):
         shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
         stack = self.stack
         for number, layer in enumerate(stack, start=1):
-            hidden = layer(hidden, shared, read if number == len(stack) else None, str(number))
+            read_here = read if number == len(stack) else None
+            if self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
+                hidden = _computed_twice(layer, hidden, shared, read_here, str(number))
+            else:
+                hidden = layer(hidden, shared, read_here, str(number))
             if number == len(stack) and self.final_norm is not None:
                 hidden = norm(hidden, self.final_norm)
             if trace is not None:
@@ -141,6 +153,21 @@ class TransformerEncoder(Encoder):
     def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
+
+
+def _computed_twice(layer: "Layer", hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
+    """What `layer` returns; in the backward pass it is computed again, with the same dropout.
+
+    Source: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
+    """
+    noises = iter((shared.noise, copy.deepcopy(shared.noise)))  # the first time the noise goes on, for the next layers
+
+    def compute(hidden: Tensor) -> Tensor:
+        found: Tensor = layer(hidden, dataclasses.replace(shared, noise=next(noises)), read, name)
+        return found
+
+    found: Tensor = checkpoint(compute, hidden, use_reentrant=False)
+    return found
 
 
 class Embeddings(nn.Module):

@@ -195,6 +195,10 @@ class Pretraining(Workload):
         """The layer decay to the power of the number of layers above the parameter; see `factor_of_layer`."""
         return factor_of_layer(self.model, name, self.layer_decay)
 
+    def recompute(self) -> None:
+        """See `Encoder.recompute_layers`."""
+        self.model.encoder.recompute_layers()
+
     def fix_steps(self, total: int) -> None:
         """Sets the number of steps of the run, which determines where the long rows start."""
         self._planned_border = self._border = round(self._phases[0].share * total)

@@ -243,7 +243,7 @@ def time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Ca
     Args:
         spent: returns the fraction of the budget spent so far.
     """
-    before = {name: tensor.clone() for name, tensor in model_tensors(trainer.workload.model).items()}
+    before = {name: tensor.clone() for name, tensor in model_tensors(trainer.trained).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
     times: list[float] = []
     try:
@@ -266,7 +266,7 @@ def time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Ca
                     break
     finally:
         with torch.no_grad():
-            for name, tensor in model_tensors(trainer.workload.model).items():
+            for name, tensor in model_tensors(trainer.trained).items():
                 tensor.copy_(before[name])
         trainer.optimizer.reset()
         trainer.optimizer.clear_gradients()

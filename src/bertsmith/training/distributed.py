@@ -25,6 +25,7 @@ from bertsmith.errors import BertsmithError, RunError
 from bertsmith.locks import locked_folder
 from bertsmith.progress import counted, quiet
 from bertsmith.runtime import Rank, choose
+from bertsmith.training.sharding import exchange_at, is_divided
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -102,6 +103,8 @@ def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextMa
     """A context for the forward and backward pass of one micro-batch; exchanges gradients only if `exchange`."""
     if isinstance(model, DistributedDataParallel) and not exchange:
         return model.no_sync()
+    if is_divided(model):
+        exchange_at(model, exchange)
     return contextlib.nullcontext()
 
 
@@ -179,7 +182,7 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
         raise refusal
     if is_refused:
         raise RunError(
-            expected="a training that process 0 can start",
+            expected="process 0 to do its part",
             found=f"an error there, so process {rank.index} stops too",
             fix="do what the message of process 0 says",
         )

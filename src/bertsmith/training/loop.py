@@ -7,7 +7,6 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 import contextlib
 import time
 
-import safetensors
 import torch
 from torch import Tensor
 
@@ -19,10 +18,17 @@ from bertsmith.training.averaging import AveragedSgd, no_longer_improves, requir
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
-from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
+from bertsmith.training.guard import (
+    LossGuard,
+    StepAbandoned,
+    StopRequest,
+    of_process,
+    require_trained,
+    too_many_skipped,
+)
 from bertsmith.training.log import OPERATIONS, SECONDS, TOKENS, MetricsLog, speed
 from bertsmith.training.pace import Pace
-from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel
+from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel, result_of, written
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings
@@ -107,6 +113,9 @@ class _Course:
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
+        # Of a divided model no process can evaluate or save without the others.
+        self.together = self.rank if trainer.is_sharded else None
+        self.works = self.first or trainer.is_sharded
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
         self.peak = peak_of_device(trainer.device, trainer.workload.precision)
@@ -125,7 +134,7 @@ class _Course:
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = dict[str, Tensor]()
         position = (self.run.load(model, optimizer, carried) if self.first else None) or Position()
         step = distributed.from_first_rank(position.step, self.rank)
@@ -160,23 +169,15 @@ class _Course:
                 self._run(progress)
         result = self._result()
         if result.best_step is not None:
-            self.run.load_best(self.trainer.workload.model, result.best_step)
+            self.run.load_best(self.trainer.trained, result.best_step)
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
-        require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
+        self.trainer.gather()
+        workload = self.trainer.workload
+        distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
         if write_model is not None:
-            distributed.on_first_rank(lambda: self._write_model(write_model, result), self.rank)
+            distributed.on_first_rank(lambda: written(write_model, self.run.model, result), self.rank)
         return result
-
-    def _write_model(self, write_model: WriteModel, result: TrainResult) -> None:
-        try:
-            write_model(self.run.model, result)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise TrainingError(
-                expected=f"space for the model in '{self.run.model}'",
-                found=getattr(error, "strerror", None) or str(error),
-                fix="free some space and resume; the last checkpoint is intact",
-            ) from error
 
     def _run(self, progress: Progress) -> None:
         """Runs to the last step, to the end of the patience, or until the number of steps changes."""
@@ -289,19 +290,15 @@ class _Course:
         return outcome
 
     def _report_skip(self, step: int, outcome: StepOutcome) -> None:
+        found = f"loss {outcome.loss}, gradient norm {outcome.gradient_norm}{of_process(outcome.broken, self.rank)}"
         if self.first:
             self.log.write(
                 "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
             )
-            warn(f"skipped step {step}: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
+            warn(f"skipped step {step}: {found}")
         if self.guard.skipped_in_a_row >= self.settings.skip_limit:
             last = self.run.last_step()
-            raise TrainingError(
-                expected="a finite loss and gradient",
-                found=f"{counted(self.guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}",
-                fix=f"{remedies(self.trainer.workload.precision)}; "
-                + (f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"),
-            )
+            raise too_many_skipped(self.guard, step, found, self.trainer.workload.precision, last)
 
     def _report_spike(self, step: int, outcome: StepOutcome) -> None:
         if self.first:
@@ -332,24 +329,29 @@ class _Course:
         }
         if self.first:
             self.log.write("train", position.step, values)
+        if (seconds := self.trainer.watch.look(position.step)) and self.first:
+            self.log.write("processes", position.step, {"seconds": [round(one, 3) for one in seconds]})
         position.pending = {}
 
     def _save_is_due(self) -> bool:
         step, s = self.position.step, self.settings
         by_step = s.save_every is not None and step % s.save_every == 0
         by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
+        if self.together:
+            by_time = distributed.from_first_rank(float(by_time), self.rank) > 0
         return step == self.total or by_step or by_time
 
     def _save(self) -> None:
-        if not self.first or self.saved_step == self.position.step:
+        if not self.works or self.saved_step == self.position.step:
             return
         self.position.seconds = self.seconds()
         self.position.updates = self.trainer.optimizer.updates
         self.position.guard = self.guard.to_dict()
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = self.trainer.workload.carried(self.position.step)
-        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried)
-        self.run.forget_best(but=self.evaluations.best_step())
+        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried, self.together)
+        if self.first:
+            self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def _evaluate_if_due(self, *, silently: bool = False) -> None:
@@ -363,14 +365,19 @@ class _Course:
     def _evaluate(self, *, silently: bool = False) -> None:
         """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
-        if not self.first or position.step in self.evaluations:
+        if not self.works or position.step in self.evaluations:
             return
         with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
-            if position.step and self.evaluations.best_step() == position.step:
-                self.run.save_best(self.trainer.workload.model, position.step)
+            is_best = position.step and self.evaluations.best_step() == position.step
+            if self.together:
+                is_best = distributed.from_first_rank(float(is_best), self.rank) > 0
+            if is_best:
+                self.run.save_best(self.trainer.trained, position.step, self.together)
+        if not self.first:
+            return
         if values:
             line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             self.log.write("evaluation", position.step, line)
@@ -385,20 +392,7 @@ class _Course:
         return distributed.from_first_rank(spent, self.rank) > 0
 
     def _result(self) -> TrainResult:
-        best = self.evaluations.best_step() if self.first else None
-        kept = self.position.step if best is None else best
-        latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
-        return TrainResult(
-            steps=self.position.step,
-            tokens=self.position.tokens,
-            sequences=self.position.sequences,
-            seconds=self.seconds(),
-            skipped=self.guard.skipped,
-            spikes=self.guard.spikes,
-            metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
-            best_step=best,
-            kept_step=kept,
-            kept_tokens=self.position.tokens if best is None else self.evaluations.tokens(best),
-            scores=self.evaluations.scores(kept),
-            stopped_early=self.position.step < self.total,
-        )
+        best = self.evaluations.best_step() if self.works else None
+        if self.together:
+            best = int(distributed.from_first_rank(best or 0, self.rank)) or None
+        return result_of(self.position, self.guard, self.evaluations, self.run, self.seconds(), best, self.total)

@@ -17,7 +17,6 @@ uninterrupted run.
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from bertsmith.files import (
     read_json,
     read_json_lines,
     remove_partials,
+    sync_file,
     write_json,
     write_text,
 )
@@ -234,18 +234,21 @@ class RunFolder:
         optimizer: Optimizer,
         keep: int,
         carried: Mapping[str, Tensor],
+        rank: Rank | None = None,
     ) -> Path:
         """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints.
 
         Args:
             carried: see `Workload.carried`.
+            rank: of this process, if the model is divided among several: all of them call it.
 
         Raises:
             TrainingError: it could not be written; the older ones are unchanged.
         """
-        _flush(self.path / METRICS_FILE)
-        folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried)
-        for step in checkpoint_steps(self.checkpoints)[:-keep]:
+        if (self.path / METRICS_FILE).exists():  # so that it survives a power cut like the checkpoint
+            sync_file(self.path / METRICS_FILE)
+        folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried, rank)
+        for step in checkpoint_steps(self.checkpoints)[:-keep] if rank is None or rank.index == 0 else ():
             remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         return folder
 
@@ -289,15 +292,15 @@ class RunFolder:
             self.cut_metrics(-1)
         return None
 
-    def save_best(self, model: nn.Module, step: int) -> None:
-        """Writes the parameters as the best so far.
+    def save_best(self, model: nn.Module, step: int, rank: Rank | None = None) -> None:
+        """Writes the parameters as the best so far; with `rank` as in `save`.
 
         Those of an earlier step are kept until `forget_best`, because a killed run resumes from an earlier checkpoint.
 
         Raises:
             TrainingError: they could not be written; the previous ones are unchanged.
         """
-        write_best(self.path / BEST_FILE.format(step=step), model)
+        write_best(self.path / BEST_FILE.format(step=step), model, rank)
 
     def load_best(self, model: nn.Module, step: int) -> None:
         """Copies the best parameters, saved after `step`, into the model.
@@ -393,10 +396,3 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def _flush(path: Path) -> None:
-    """Syncs the log to disk, so that it survives a power cut like the checkpoint that follows."""
-    if path.exists():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bertsmith.errors import ConfigError
 from bertsmith.training.pace import Pace
 
 
@@ -65,6 +66,18 @@ class Workload(abc.ABC):
         A parameter that is not trained yet (gradual unfreezing) keeps its value and its moments.
         """
         return True
+
+    def recompute(self) -> None:
+        """Makes the model compute the states inside its layers again in the backward pass, instead of keeping them.
+
+        Raises:
+            ConfigError: it cannot, as by default.
+        """
+        raise ConfigError(
+            expected="a model with layers, to compute them again in the backward pass",
+            found=type(self.model).__name__,
+            fix="leave activation_checkpointing out",
+        )
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
         """The tensors besides the model that a step continues from; by default none.
