@@ -21,7 +21,7 @@ lower half of the layers of MODEL, which have not seen the task:
 
 taught           all examples, the unlabelled ones with the teacher's answers, 2 epochs (`bertsmith distill`)
 as many steps    the labelled examples alone, for as many steps with the same settings (its `--without-teacher`)
-recipe auto      the labelled examples alone, with the recipe that `finetune` chooses (the first seed alone)
+recipe auto      the labelled examples alone, with the recipe that `finetune` chooses (`--auto`, seed 1)
 
 Scores are those of the last model of each training. A training is in WORK and is not repeated; `--write` collects all.
 """
@@ -132,7 +132,7 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
     wanted = {"teacher": teacher}
     for seed in options.seeds:
         wanted[f"taught, seed {seed}"] = functools.partial(taught, seed)
-    if 1 in options.seeds:
+    if options.auto:
         wanted["recipe auto, seed 1"] = functools.partial(alone, 1)
     for cell, compute in wanted.items():
         if cell not in cells:
@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--auto", action="store_true", help="also the recipe auto on labels alone, with seed 1")
     parser.add_argument("--write", action="store_true", help="collect what is in WORK instead")
     options = parser.parse_args()
     if options.write:
