@@ -39,10 +39,13 @@ import numpy as np
 from harness import machine, machine_label, write_result
 
 import bertsmith
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.settings import WITHOUT
+from bertsmith.distillation.students import with_layers
 from bertsmith.files import read_json, write_json
 from bertsmith.randomness import generator
-from distillation import lower_half, rows_of
+from distillation import rows_of
 
 MOST_DEV = 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples
@@ -140,6 +143,16 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
             cells[cell] = {**compute(), "processor_seconds": round(time.process_time() - begun, 1)}
             write_json(place / CELLS, cells)
             print(task, cell, json.dumps(cells[cell]), flush=True)
+
+
+def lower_half(model: Path, place: Path) -> Path:
+    """A model folder with the lower half of the layers of a model."""
+    if not place.is_dir():
+        folder = load_any(model)
+        half = with_layers(folder, tuple(range(1, folder.config.num_hidden_layers // 2 + 1)))
+        loaded = load_pretrained(half, seed=1)
+        save_pretrained(place, loaded.model, loaded.tokenizer, half.metadata, trained=half.parts)
+    return place
 
 
 def score_of(report: Mapping[str, Any]) -> dict[str, Any]:
