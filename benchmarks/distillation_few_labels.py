@@ -21,7 +21,7 @@ lower half of the layers of MODEL, which have not seen the task:
 
 taught           all examples, the unlabelled ones with the teacher's answers, 2 epochs (`bertsmith distill`)
 as many steps    the labelled examples alone, for as many steps with the same settings (its `--without-teacher`)
-recipe auto      the labelled examples alone, with the recipe that `finetune` chooses (the first seed alone)
+recipe auto      the labelled examples alone, with the recipe that `finetune` chooses (`--auto`, seed 1)
 
 Scores are those of the last model of each training. A training is in WORK and is not repeated; `--write` collects all.
 """
@@ -39,10 +39,13 @@ import numpy as np
 from harness import machine, machine_label, write_result
 
 import bertsmith
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.settings import WITHOUT
+from bertsmith.distillation.students import with_layers
 from bertsmith.files import read_json, write_json
 from bertsmith.randomness import generator
-from distillation import lower_half, rows_of
+from distillation import rows_of
 
 MOST_DEV = 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples
@@ -132,7 +135,7 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
     wanted = {"teacher": teacher}
     for seed in options.seeds:
         wanted[f"taught, seed {seed}"] = functools.partial(taught, seed)
-    if 1 in options.seeds:
+    if options.auto:
         wanted["recipe auto, seed 1"] = functools.partial(alone, 1)
     for cell, compute in wanted.items():
         if cell not in cells:
@@ -140,6 +143,16 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
             cells[cell] = {**compute(), "processor_seconds": round(time.process_time() - begun, 1)}
             write_json(place / CELLS, cells)
             print(task, cell, json.dumps(cells[cell]), flush=True)
+
+
+def lower_half(model: Path, place: Path) -> Path:
+    """A model folder with the lower half of the layers of a model."""
+    if not place.is_dir():
+        folder = load_any(model)
+        half = with_layers(folder, tuple(range(1, folder.config.num_hidden_layers // 2 + 1)))
+        loaded = load_pretrained(half, seed=1)
+        save_pretrained(place, loaded.model, loaded.tokenizer, half.metadata, trained=half.parts)
+    return place
 
 
 def score_of(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,6 +207,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--auto", action="store_true", help="also the recipe auto on labels alone, with seed 1")
     parser.add_argument("--write", action="store_true", help="collect what is in WORK instead")
     options = parser.parse_args()
     if options.write:
