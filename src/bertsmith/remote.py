@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.progress import tell
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "hdfs", "memory", "file")
 # A path object has only one slash left of the two.
@@ -142,7 +141,6 @@ def staged(
     else:
         for ending in [*also, ""]:
             place.with_name(place.name + ending).unlink(missing_ok=True)
-    tell(f"uploaded to {address}")
 
 
 def _require_place(address: str, last: str, *, replace: bool) -> None:

@@ -24,12 +24,19 @@ from corpus.samples import small_tokenizer
 from tasks.task_samples import write_base_model
 
 SETTINGS = CorpusSettings(held_out=0.2, shard_bytes=2**18)
+# Ray warns of its own settings, and leaves sockets and processes to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
 
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     """Several blocks of a megabyte in one file, so that workers share it, and small files of every kind."""
-    return write_texts(tmp_path / "texts", large=20_000)
+    return write_texts(tmp_path / "texts", large=8_000)
 
 
 def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
@@ -169,7 +176,7 @@ def test_an_error_of_a_worker_is_one_line(engine, texts, tmp_path, monkeypatch) 
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cluster_corpus, "_Encoder", Tokenizerless)
-    with pytest.raises(RunError, match="No space left on device.*--resume") as caught:
+    with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
         build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "many").exists()

@@ -90,7 +90,7 @@ def test_a_worker_with_another_model_or_other_texts_is_found(here, model, text, 
         yield from stream_here(engine, parts, stage)
 
     monkeypatch.setattr(vectors, "stream", with_fewer)
-    with pytest.raises(RunError, match="3 texts from text 1 of .* on every machine; found 1 from text 1"):
+    with pytest.raises(RunError, match=r"3 texts from text 1 of .* on every machine; found 1 from text 1"):
         embed_file(text, model, tmp_path / "y.npy", engine=here)
 
 
