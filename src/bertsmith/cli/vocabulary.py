@@ -20,6 +20,7 @@ from bertsmith.cli.options import (
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
+from bertsmith.remote import staged
 
 
 def vocab_settings() -> Sequence[type]:
@@ -57,25 +58,26 @@ def vocab(
     from bertsmith.library.vocabulary import learn_vocabulary
 
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
-    require_output(out, kind, inputs=texts, replace=replace)
-    if report is not None:
-        require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
     settings = settings_from(LanguageSettings, values)
-    with locked_file(out):
-        learned = learn_vocabulary(
-            texts,
-            size,
-            cased=cased,
-            rules=rules or "huggingface",
-            column=column,
-            method=method,
-            languages=settings.languages,
-            language_exponent=settings.language_exponent,
-            engine=engine,
-        )
-        for line in learned.notes:
-            note(line)
-        learned.save(out)
+    with staged(out, replace=replace) as place:
+        require_output(place, kind, inputs=texts, replace=replace)
+        if report is not None:
+            require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
+        with locked_file(place):
+            learned = learn_vocabulary(
+                texts,
+                size,
+                cased=cased,
+                rules=rules or "huggingface",
+                column=column,
+                method=method,
+                languages=settings.languages,
+                language_exponent=settings.language_exponent,
+                engine=engine,
+            )
+            for line in learned.notes:
+                note(line)
+            learned.save(place)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):
