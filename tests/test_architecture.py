@@ -20,7 +20,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOORS = {
     "errors": 0, "files": 0, "finite": 0, "locks": 0, "outputs": 0, "randomness": 0, "settings": 0, "progress": 0,
-    "runtime": 0,
+    "remote": 0, "runtime": 0,
     "text": 1, "training": 1, "metrics": 1,
     "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
     "documents": 3, "encoders": 3, "heads": 3,
@@ -31,6 +31,7 @@ FLOORS = {
     "baselines": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
     "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
+    "cluster": 9,
     "demo": 10, "library": 10,
     "server": 11,
     "cli": 12,
@@ -42,7 +43,7 @@ NEVER_TORCH = ("text", "vocabularies", "documents", "corpus", "metrics", "datase
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
     "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
-    "usearch",
+    "usearch", "ray", "ray.data", "fsspec.core",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {

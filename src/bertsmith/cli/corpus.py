@@ -9,6 +9,7 @@ import typer
 
 from bertsmith.cli.options import (
     CasedOption,
+    EngineOption,
     JsonOption,
     RulesOption,
     TextArguments,
@@ -19,6 +20,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
+from bertsmith.remote import staged
 from bertsmith.settings import require
 
 EvaluationOption = Annotated[
@@ -43,6 +45,10 @@ def corpus(
     cased: CasedOption = False,
     rules: RulesOption = None,
     workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="with --engine ray: resume an unfinished DIR; give the same options again")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="replace DIR when the new corpus is complete")] = False,
     evaluation: EvaluationOption = None,
     weight: Annotated[
@@ -56,26 +62,31 @@ def corpus(
     ] = None,
     **values: Any,
 ) -> None:
-    """Build a corpus of token shards from text, with a report of the corpus checks."""
+    """Build a corpus of token shards from text, with a report of the corpus checks.
+
+    TEXT and DIR may be addresses such as s3://bucket/texts. With --engine ray, the workers of a cluster read and encode
+    the text, and what is done is kept in DIR.partial: --resume continues after Ctrl-C, a crash or a full disk.
+    """
+    from bertsmith.cluster.corpus import build_corpus_on
+    from bertsmith.cluster.engine import is_cluster
     from bertsmith.corpus.build import CorpusSettings, build_corpus
     from bertsmith.corpus.language_sampling import SamplingSettings
+    from bertsmith.corpus.manifest import MANIFEST
 
     require_outside(out, [one for one in (vocab, model, *(evaluation or ())) if one is not None])
     tokenizer = tokenizer_from(vocab, model, cased, rules)
     settings = settings_from(CorpusSettings, values)
     sampling = settings_from(SamplingSettings, values)
     weights = _weights(weight or ())
-    build_corpus(
-        texts,
-        tokenizer,
-        out,
-        settings=settings,
-        sampling=sampling,
-        workers=workers,
-        replace=replace,
-        weights=weights,
-    )
-    _print_report(out, evaluation)
+    on_cluster = is_cluster(engine)
+    require(on_cluster or not resume, expected="--engine ray with --resume", found=engine, fix="leave --resume out")
+    with staged(out, last=MANIFEST, replace=replace, inputs=texts) as place:
+        options: dict[str, Any] = {"settings": settings, "sampling": sampling, "workers": workers, "weights": weights}
+        if on_cluster:
+            build_corpus_on(engine, texts, tokenizer, place, replace=replace, resume=resume, **options)
+        else:
+            build_corpus(texts, tokenizer, place, replace=replace, **options)
+        _print_report(place, evaluation)
 
 
 def check(

@@ -10,6 +10,7 @@ import typer
 from bertsmith.cli.options import (
     AlsoOption,
     DeviceOption,
+    EngineOption,
     HeadOption,
     JsonOption,
     MapOption,
@@ -237,6 +238,7 @@ def quantize(
 
 def predict(
     model: ModelOption,
+    engine: EngineOption = "local",
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
     ] = None,
@@ -270,13 +272,26 @@ def predict(
         found="--also with --test",
         fix="leave one of the two out",
     )
+    require(
+        test is None or engine == "local",
+        expected="texts on stdin for a cluster",
+        found="--engine with --test",
+        fix="leave one of the two out",
+    )
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
         answered = lines.predict_lines(
-            model, typed, total=total, device=device, precision=precision, head=own, also=also or ()
+            model,
+            typed,
+            total=total,
+            device=device,
+            precision=precision,
+            head=own,
+            also=also or (),
+            engine=engine,
         )
     elif submission is not None:
         place = lines.write_submission(

@@ -34,6 +34,14 @@ RulesOption = Annotated[
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="local|ray[://ADDRESS]",
+        help="what does the work: local, this process; ray, a Ray cluster of this machine; ray://ADDRESS, one that is "
+        "running. The result is the same",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]

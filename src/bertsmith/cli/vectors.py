@@ -7,6 +7,7 @@ import typer
 
 from bertsmith.cli.options import (
     DeviceOption,
+    EngineOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
@@ -67,6 +68,7 @@ def embed(
     column: ColumnOption = None,
     float16: HalfOption = False,
     text: Annotated[bool, typer.Option("--text", help="add the texts to a .parquet file, next to the vectors")] = False,
+    engine: EngineOption = "local",
     resume: ResumeOption = False,
     replace: ReplaceOption = False,
     json: JsonOption = False,
@@ -98,6 +100,7 @@ def embed(
         replace=replace,
         device=device,
         precision=precision,
+        engine=engine,
     )
     _show(summary, json)
 
@@ -114,6 +117,7 @@ def features(
     float16: HalfOption = False,
     max_length: LengthOption = None,
     column: ColumnOption = None,
+    engine: EngineOption = "local",
     resume: ResumeOption = False,
     replace: ReplaceOption = False,
     json: JsonOption = False,
@@ -145,6 +149,7 @@ def features(
         replace=replace,
         device=device,
         precision=precision,
+        engine=engine,
     )
     _show(summary, json)
 

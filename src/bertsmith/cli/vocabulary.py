@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say, settings_from
+from bertsmith.cli.options import CasedOption, EngineOption, RulesOption, TextArguments, note, say, settings_from
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
@@ -33,6 +33,7 @@ def vocab(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
+    engine: EngineOption = "local",
     replace: Annotated[bool, typer.Option("--replace", help="overwrite existing outputs")] = False,
     **values: Any,
 ) -> None:
@@ -40,7 +41,8 @@ def vocab(
 
     For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
     unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
-    --report names a file, the rows of single files are only there.
+    --report names a file, the rows of single files are only there. TEXT may be addresses such as s3://bucket. With
+    --engine ray, each file is counted by one worker of a cluster, so divide very large files.
     """
     from bertsmith.documents.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary
@@ -60,6 +62,7 @@ def vocab(
             method=method,
             languages=settings.languages,
             language_exponent=settings.language_exponent,
+            engine=engine,
         )
         for line in learned.notes:
             note(line)

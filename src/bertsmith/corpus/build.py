@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,6 +77,7 @@ def build_corpus(
     workers: int | None = None,
     replace: bool = False,
     weights: Mapping[str, float] | None = None,
+    encode: Callable[[Sequence[Path | str]], Iterator[Item]] | None = None,
 ) -> dict[str, Any]:
     """The manifest of the corpus built in the folder `out`.
 
@@ -86,6 +87,7 @@ def build_corpus(
         held_out: the fraction of documents to hold out; overrides `settings`.
         workers: the number of processes that parse and encode; None means one per core.
         weights: how often the documents of a file or folder are written, see `weights`; 1 if it has none.
+        encode: reads and encodes files elsewhere, with the results of `encode_blocks`; then `workers` is not used.
         replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
 
     Raises:
@@ -142,7 +144,8 @@ def build_corpus(
             if by_language is not None:
                 sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
             build = _Build(folder, tokenizer, settings, inputs, sampler, Weights(weights) if weights else None)
-            for item in encode_blocks(items, tokenizer, workers=workers):
+            encoded = encode_blocks(items, tokenizer, workers=workers) if encode is None else encode(paths)
+            for item in encoded:
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
             return build.finish()

@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.documents.parsing import TextBlock, parse_lines
-from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks
-from bertsmith.documents.sources import READABLE, STDIN, Skipped, has_text_ending, shown, total_bytes
+from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, source_blocks
+from bertsmith.documents.sources import (
+    READABLE,
+    STDIN,
+    Skipped,
+    Source,
+    find_sources,
+    has_text_ending,
+    shown,
+    total_bytes,
+)
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress
 from bertsmith.settings import help_field, require, require_limits
@@ -101,11 +110,21 @@ def read_languages(
     Raises:
         InputError: as for `find_languages` and `read_blocks`.
     """
-    languages, skipped = find_languages(folders)
-    yield from skipped
-    for language, paths in languages.items():
-        for item in read_blocks(paths, settings):
+    for found, language in language_sources(folders):
+        for item in source_blocks(found, settings):
             yield dataclasses.replace(item, language=language) if isinstance(item, TextBlock) else item
+
+
+def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | Skipped, str]]:
+    """The files of each language, one language after the other, each with the name of its language.
+
+    Raises:
+        InputError: as for `find_languages` and `find_sources`.
+    """
+    languages, skipped = find_languages(folders)
+    yield from ((one, "") for one in skipped)
+    for language, paths in languages.items():
+        yield from ((found, language) for found in find_sources(paths))
 
 
 def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "") -> LanguageCounts:

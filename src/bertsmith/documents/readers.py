@@ -171,17 +171,26 @@ def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Itera
         InputError: a named file is missing, empty, binary or damaged.
     """
     for found in find_sources(paths):
-        if isinstance(found, Skipped):
-            yield Skipped(shown(found.name), found.reason)
-            continue
-        try:
-            yield from _file_blocks(found, settings)
-        except UnreadableError as reason:
-            if found.named:
-                raise InputError(
-                    expected=f"text in '{found.shown}'", found=str(reason), fix="use a file that contains text"
-                ) from None
-            yield Skipped(found.shown, str(reason))
+        yield from source_blocks(found, settings)
+
+
+def source_blocks(found: Source | Skipped, settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
+    """The blocks of one of the files that `find_sources` finds, followed by its record.
+
+    Raises:
+        InputError: it was named, and is empty, binary or damaged.
+    """
+    if isinstance(found, Skipped):
+        yield Skipped(shown(found.name), found.reason)
+        return
+    try:
+        yield from _file_blocks(found, settings)
+    except UnreadableError as reason:
+        if found.named:
+            raise InputError(
+                expected=f"text in '{found.shown}'", found=str(reason), fix="use a file that contains text"
+            ) from None
+        yield Skipped(found.shown, str(reason))
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:

@@ -22,6 +22,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from bertsmith.errors import InputError
+from bertsmith.remote import address_of, find_files, open_any
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 16 * 2**20  # bytes; longer lines are cut, and the cuts are counted
@@ -103,6 +104,9 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
         if str(path) == STDIN:
             yield Source(STDIN, "text", None, named=True, size=0)
             continue
+        if address := address_of(path):
+            yield from _at_address(address)
+            continue
         status = _status(Path(path))
         if stat.S_ISDIR(status.st_mode):
             readable = 0
@@ -112,11 +116,27 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
                     found = _unless_seen(found, os.stat(found.name), seen)
                 yield found
             if not readable:
-                raise InputError(
-                    expected=f"{READABLE} files in '{path}'", found="none", fix="name the files directly or rename them"
-                )
+                raise _nothing_in(path)
         else:
             yield _unless_seen(_source(Path(path), status, named=True), status, seen)
+
+
+def _at_address(address: str) -> Iterator[Source | Skipped]:
+    readable, (found, is_folder) = 0, find_files(address)
+    for one in found:
+        kind, compression = _endings(Path(one.address))
+        if is_folder and kind is None:
+            yield Skipped(one.address, "unknown extension")
+        else:
+            readable += 1
+            yield Source(one.address, kind or "text", compression, not is_folder, one.size)
+    if not readable:
+        raise _nothing_in(address)
+
+
+def _nothing_in(folder: Path | str) -> InputError:
+    expected = f"{READABLE} files in '{folder}'"
+    return InputError(expected=expected, found="none", fix="name the files directly or rename them")
 
 
 def total_bytes(paths: Sequence[Path | str]) -> int | None:
@@ -245,7 +265,7 @@ class SourceStream:
             file: IO[bytes] = sys.stdin.buffer
         else:
             try:
-                file = self._stack.enter_context(open(self.source.name, "rb"))
+                file = self._stack.enter_context(open_any(self.source.name))
             except OSError as error:
                 is_folder = isinstance(error, IsADirectoryError)
                 raise UnreadableError("a folder" if is_folder else str(error.strerror)) from None
@@ -290,7 +310,7 @@ class SourceStream:
         if self.source.compression is None:
             while self.read(BLOCK_BYTES):
                 pass
-            return self._stack.enter_context(open(self.source.name, "rb"))
+            return self._stack.enter_context(open_any(self.source.name))
         file: IO[bytes] = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         while data := self.read(BLOCK_BYTES):
             file.write(data)

@@ -32,6 +32,26 @@ class FileCounts(NamedTuple):
     notes: list[str]
 
 
+class CountedFiles:
+    """The files of a report on words, of which those after the first ones are counted together.
+
+    Attributes:
+        files: the counts of single files by name.
+        is_full: further files are counted together.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, WordCounts] = {}
+        self.is_full = False
+        self._words = 0
+
+    def add(self, name: str, counts: WordCounts) -> None:
+        """Adds a file that is counted by itself."""
+        self.files[name] = counts
+        self._words += len(counts)
+        self.is_full = len(self.files) >= MOST_FILES or self._words >= MOST_WORDS
+
+
 def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> FileCounts:
     """The word counts of files, together and one by one.
 
@@ -41,9 +61,7 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
     # A word never spans two lines, so there is no need to split sentences.
     settings = ReadingSettings(form="lines", column=column)
     total = total_bytes(paths)
-    files: dict[str, WordCounts] = {}
-    read, counter = ReadReport(), WordCounter(rules)
-    words, is_full = 0, False
+    read, counter, found = ReadReport(), WordCounter(rules), CountedFiles()
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
             if isinstance(item, TextBlock):
@@ -55,12 +73,10 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
             read.add_file(item)
             if not isinstance(item, FileRead):
                 continue
-            if is_full:
+            if found.is_full:
                 counter.end_source()
-                continue
-            files[item.name] = counter.part()
-            words += len(files[item.name])
-            is_full = len(files) >= MOST_FILES or words >= MOST_WORDS
-    if is_full and len(further := counter.part()):
-        files[FURTHER_FILES] = further
-    return FileCounts(counter.counts, files, read.notes)
+            else:
+                found.add(item.name, counter.part())
+    if found.is_full and len(further := counter.part()):
+        found.files[FURTHER_FILES] = further
+    return FileCounts(counter.counts, found.files, read.notes)

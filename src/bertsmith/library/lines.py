@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertsmith.cluster.engine import LOCAL, is_cluster
+from bertsmith.cluster.predictions import predict_on
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.ensemble import load_ensemble
@@ -14,6 +16,7 @@ from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.outputs import ANSWERS, require_output
+from bertsmith.settings import require
 from bertsmith.tasks import glue_tests
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
@@ -79,6 +82,7 @@ def predict_lines(
     precision: str = "fp32",
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
+    engine: str = LOCAL,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -88,10 +92,18 @@ def predict_lines(
         total: number of lines, to estimate the time left.
         device, precision, head: as in `load`.
         also: further models of classification with the same labels; the probabilities of all are averaged.
+        engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
+            paths; `lines` are then read to their end first, and the predictions are the same.
 
     Raises:
         BertsmithError: the model has no task head, or a line is invalid.
     """
+    if is_cluster(engine):
+        require(
+            head is None, expected="a head of this package, for a cluster", found="--head", fix="leave --engine out"
+        )
+        yield from predict_on(engine, [model, *also], lines, total=total, device=device, precision=precision)
+        return
     predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))

@@ -1,10 +1,13 @@
 """Compute vectors for files of texts: one vector per text, or one per word."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.cluster.engine import LOCAL, is_cluster
+from bertsmith.cluster.vectors import ClusterVectors, JobRecipe
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
 from bertsmith.outputs import TOKEN_FEATURES, require_output
@@ -20,9 +23,9 @@ from bertsmith.vectors.changes import (
     write_npy,
 )
 from bertsmith.vectors.files import require_place
-from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorSummary, write_vectors
+from bertsmith.vectors.jobs import VectorJob, VectorSummary, write_vectors
 from bertsmith.vectors.json_lines import SUFFIX, TokenLines, write_token_lines
-from bertsmith.vectors.loading import load_embedder, load_encoder, load_token_features
+from bertsmith.vectors.loading import load_encoder
 
 
 def embed_file(
@@ -43,6 +46,7 @@ def embed_file(
     replace: bool = False,
     device: str = "auto",
     precision: str = "fp32",
+    engine: str = LOCAL,
 ) -> VectorSummary:
     """A summary of the vectors written to `out`, one per line of a file, in order.
 
@@ -57,6 +61,8 @@ def embed_file(
         text: add the texts to a .parquet file, next to the vectors.
         resume: resume writing `out`; the result is byte-identical to an uninterrupted job.
         replace: overwrite `out`.
+        engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the file and the model at
+            the same paths and compute with as many threads; the result is byte-identical on equal processors.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
@@ -71,20 +77,21 @@ def embed_file(
     )
     require_place(out, inputs=[file], resume=resume, replace=replace)
     source = TextLines(file, column)
-    embedder = load_embedder(
-        model,
-        pooling=pooling,
-        normalize=normalize,
-        layers=layers,
-        max_length=max_length,
-        prompt=prompt,
-        dimensions=dimensions,
-        device=device,
-        precision=precision,
-    )
-    if embedder.prompt:
-        tell(f"before every text: the prompt {embedder.prompt!r} of the model")
-    return write_vectors(TextVectors(embedder, text=text), source, out, half=float16, resume=resume, replace=replace)
+    loading = {
+        "pooling": pooling,
+        "normalize": normalize,
+        "layers": layers,
+        "max_length": max_length,
+        "prompt": prompt,
+        "dimensions": dimensions,
+        "device": device,
+        "precision": precision,
+    }
+    recipe = JobRecipe(model=str(model), loading=loading, text=text)
+    job = recipe.job()
+    if prefix := job.made_of.get("prompt"):
+        tell(f"before every text: the prompt {prefix!r} of the model")
+    return _written(job, recipe, source, out, engine, half=float16, resume=resume, replace=replace)
 
 
 def embed_words_of_file(
@@ -101,6 +108,7 @@ def embed_words_of_file(
     replace: bool = False,
     device: str = "auto",
     precision: str = "fp32",
+    engine: str = LOCAL,
 ) -> VectorSummary:
     """A summary of the vectors written to `out`, one per word or piece, with its line and character offsets.
 
@@ -109,7 +117,7 @@ def embed_words_of_file(
             `A ||| B` is a pair and each of the `layers` is listed; see `bertsmith.vectors.json_lines`.
         unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
-        file, model, max_length, column, float16, resume, replace, device, precision: as in `embed_file`.
+        file, model, max_length, column, float16, resume, replace, device, precision, engine: as in `embed_file`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
@@ -117,7 +125,8 @@ def embed_words_of_file(
     out = Path(out)
     _require_one(resume, replace)
     if out.suffix.lower() == SUFFIX:
-        for is_given, what in ((resume, "resuming"), (float16, "float16"), (unit == "mean", "means of words")):
+        unfit = ((resume, "resuming"), (float16, "float16"), (unit == "mean", "means of words"))
+        for is_given, what in (*unfit, (is_cluster(engine), "a cluster")):
             require(
                 not is_given,
                 expected=f"a .npy or .parquet output for {what}",
@@ -132,10 +141,25 @@ def embed_words_of_file(
         )
     require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
     source = TextLines(file, column)
-    features = load_token_features(
-        model, layers=layers, unit=unit, max_length=max_length, device=device, precision=precision
+    loading = {"layers": layers, "unit": unit, "max_length": max_length, "device": device, "precision": precision}
+    recipe = JobRecipe(model=str(model), loading=loading, of_tokens=True)
+    return _written(recipe.job(), recipe, source, out, engine, half=float16, resume=resume, replace=replace)
+
+
+def _written(
+    job: VectorJob, recipe: JobRecipe, source: TextLines, out: Path, engine: str, **options: bool
+) -> VectorSummary:
+    """The summary of a vector file that this process or a cluster wrote."""
+    if not is_cluster(engine):
+        return write_vectors(job, source, out, **options)
+    require(
+        not source.is_stdin,
+        expected="a file, which the workers of a cluster open themselves",
+        found="stdin",
+        fix="write the texts to a file, or leave --engine out",
     )
-    return write_vectors(TokenVectorsOfTexts(features), source, out, half=float16, resume=resume, replace=replace)
+    with contextlib.closing(ClusterVectors(engine, recipe, job, source)) as spread:
+        return write_vectors(spread, source, out, **options)
 
 
 def _require_one(resume: bool, replace: bool) -> None:

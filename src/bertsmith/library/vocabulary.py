@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.bpe_json import learned_json
+from bertsmith.cluster.engine import LOCAL, is_cluster
+from bertsmith.cluster.words import count_files_on, count_languages_on
 from bertsmith.documents.languages import LanguageSettings, count_languages
 from bertsmith.documents.words import FileCounts, count_files
 from bertsmith.files import write_json
@@ -56,6 +58,7 @@ def learn_vocabulary(
     method: str = "wordpiece",
     languages: bool = False,
     language_exponent: float = 0.7,
+    engine: str = LOCAL,
 ) -> LearnedVocabulary:
     """A tokenizer with a vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -70,6 +73,8 @@ def learn_vocabulary(
         languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
             then counted as if each language had its smoothed share of the text.
         language_exponent: with languages, the power of its fraction of the text that is the share of a language.
+        engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
+            vocabulary is the same.
 
     Raises:
         ConfigError: there are no rules or no method of that name, `size` is more than a model could use, or the
@@ -90,9 +95,12 @@ def learn_vocabulary(
     settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     paths = [Path(text) for text in texts]
     if settings.languages:
-        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent)
+        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent, engine)
     else:
-        counts = count_files(paths, text_rules, column)
+        on_cluster = is_cluster(engine)
+        counts = (
+            count_files_on(engine, paths, text_rules, column) if on_cluster else count_files(paths, text_rules, column)
+        )
         sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
     if method == "bpe":
@@ -110,10 +118,13 @@ def learn_vocabulary(
 
 
 def _languages(
-    folders: Sequence[Path], rules: TextRules, column: str, exponent: float
+    folders: Sequence[Path], rules: TextRules, column: str, exponent: float, engine: str
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
-    by_name, notes = count_languages(folders, rules, column)
+    on_cluster = is_cluster(engine)
+    by_name, notes = (
+        count_languages_on(engine, folders, rules, column) if on_cluster else count_languages(folders, rules, column)
+    )
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
     sizes = [num_characters(one) for one in by_name.values()]
     shares = dict(zip(by_name, smoothed_shares(sizes, exponent), strict=True))

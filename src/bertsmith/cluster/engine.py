@@ -1,0 +1,222 @@
+"""The engine of `--engine`: this process, or a Ray cluster, through which rows are streamed in order.
+
+A stream has up to two stages: readers, which turn parts of the input into rows, and workers, which turn rows into
+results and keep what they loaded (a tokenizer, a model) for as long as they live. Ray Data holds readers back when
+workers are busy, starts a lost worker again, and computes again what a lost node held. Results arrive in the order of
+the parts, whatever the number of workers.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from bertsmith.errors import ConfigError, RunError
+
+LOCAL, RAY = "local", "ray"
+PART = "part"  # the column with a part of the input, a JSON object
+_READER_CPUS = 0.25  # readers wait for disks; another share than that of workers also keeps the stages apart
+_STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
+
+Read = Callable[[pa.Table], Iterator[pa.Table]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What workers do with rows.
+
+    Attributes:
+        worker: a class; an instance is called with a table of rows, and yields tables of results.
+        arguments: of its constructor, which each worker process calls once.
+        read: turns a table of parts into tables of rows; None if the parts are the rows.
+        workers: the largest number of worker processes; None: as many as there are processors for.
+        threads: processors of a worker.
+        gpus: GPUs of a worker.
+    """
+
+    worker: type
+    arguments: tuple[Any, ...] = ()
+    read: Read | None = None
+    workers: int | None = None
+    threads: int = 1
+    gpus: int = 0
+
+
+def is_cluster(engine: str) -> bool:
+    """Whether an engine is a Ray cluster; False for this process.
+
+    >>> is_cluster("local"), is_cluster("ray"), is_cluster("ray://10.0.0.7:6379")
+    (False, True, True)
+
+    Raises:
+        ConfigError: it is neither, or `ray` is not installed.
+    """
+    if engine == LOCAL:
+        return False
+    if engine != RAY and engine.removeprefix(f"{RAY}://") in (engine, ""):
+        raise ConfigError(
+            expected="an engine: local, ray, or ray://ADDRESS", found=repr(engine), fix="use ray for this machine"
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            expected="the package ray for --engine ray",
+            found="none",
+            fix="install it: pip install 'bertsmith[ray]', or leave --engine out",
+        )
+    return True
+
+
+def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Iterator[pa.Table]:
+    """The results of all parts, in their order, as tables of one or more rows.
+
+    Args:
+        engine: `ray` for a cluster of this machine that ends with the stream; `ray://ADDRESS` for one that is running.
+        parts: the rows of the first stage; each is a task of its own.
+
+    Raises:
+        RunError: there is no cluster at the address, or its workers cannot go on.
+    """
+    if not parts:
+        return
+    with _running(engine) as ray, _errors_in_words(ray):
+        context = ray.data.DataContext.get_current().copy()
+        context.execution_options.preserve_order = True
+        context.execution_options.verbose_progress = False
+        context.enable_progress_bars = False
+        context.target_max_block_size = _STREAMED_BYTES
+        context.target_min_block_size = 1
+        with ray.data.DataContext.current(context):
+            rows = ray.data.from_items([dict(part) for part in parts], override_num_blocks=len(parts))
+            here = os.getcwd()
+            if stage.read is not None:
+                read = _reader(here, stage.read)
+                rows = rows.map_batches(read, batch_size=None, batch_format="pyarrow", num_cpus=_READER_CPUS)
+            most = stage.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // stage.threads)
+            _require_processors(ray, stage.threads)
+            results = rows.map_batches(
+                _Worker,
+                batch_size=None,
+                batch_format="pyarrow",
+                fn_constructor_args=(here, stage.worker, stage.arguments),
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most),
+                num_cpus=stage.threads,
+                num_gpus=stage.gpus or None,
+            )
+            yield from results.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def use_threads(count: int) -> None:
+    """Makes a worker compute with as many threads as the process that started the stream, so with the same results."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def num_gpus(device: str) -> int:
+    """The GPUs of a worker whose model runs on a device; one for `auto` if this machine has one."""
+    if device == "auto" and importlib.util.find_spec("torch") is not None:
+        import torch
+
+        return int(torch.cuda.is_available())
+    return int(device.startswith("cuda"))
+
+
+@contextlib.contextmanager
+def _running(engine: str) -> Iterator[Any]:
+    """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so."""
+    # Read by Ray's own programs when they start. Nothing is sent anywhere; the cluster is closed to other users of this
+    # machine by a token that is not written to disk; and workers get their share of a busy machine.
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    if engine == RAY:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_worker_niceness", "0")
+    import ray
+    import ray.data
+
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    if ray.is_initialized():
+        yield ray
+        return
+    address = "local" if engine == RAY else engine.removeprefix(f"{RAY}://")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address == "local":
+            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        else:
+            ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        raise RunError(
+            expected=f"a Ray cluster at '{address}'",
+            found=_first_line(error),
+            fix="start one (ray start --head), or use --engine ray for one of this machine",
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+class _Worker:
+    """A worker in the folder of the process that started the stream, from which relative paths are read."""
+
+    def __init__(self, folder: str, worker: type, arguments: tuple[Any, ...]) -> None:
+        _enter(folder)
+        self.worker = worker(*arguments)
+
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield from self.worker(table)
+
+
+def _reader(folder: str, read: Read) -> Read:
+    def read_there(table: pa.Table) -> Iterator[pa.Table]:
+        _enter(folder)
+        yield from read(table)
+
+    return read_there
+
+
+def _enter(folder: str) -> None:
+    # On a machine without that folder, a relative path is reported as missing.
+    if os.path.isdir(folder):
+        os.chdir(folder)
+
+
+def _require_processors(ray: Any, threads: int) -> None:
+    """Refuses workers that would wait forever for a machine with enough processors."""
+    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    if most < threads:
+        raise RunError(
+            expected=f"a machine with {threads} processors, the threads of a worker",
+            found=f"at most {most}",
+            fix="set OMP_NUM_THREADS to fewer threads",
+        )
+
+
+@contextlib.contextmanager
+def _errors_in_words(ray: Any) -> Iterator[None]:
+    """Turns what Ray raises into one line."""
+    try:
+        yield
+    except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
+        cause = getattr(error, "cause", None) or error.__cause__ or error
+        raise RunError(
+            expected="workers that run to the end",
+            found=_first_line(cause),
+            fix="see that every machine has memory, disk space and the same input, then resume with --resume",
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

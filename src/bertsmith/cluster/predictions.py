@@ -1,0 +1,102 @@
+"""Predictions for lines, made block by block by the workers of a cluster.
+
+The blocks are those that one process would predict together, so the numbers are the same.
+"""
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.cluster.engine import Stage, num_gpus, stream, use_threads
+from bertsmith.cluster.failures import raise_any, record_of
+from bertsmith.datasets.blocks import characters_of, sized_blocks
+from bertsmith.datasets.examples import Example
+from bertsmith.encoding.onnx_session import num_threads
+from bertsmith.errors import BertsmithError
+from bertsmith.inference.ensemble import load_ensemble
+from bertsmith.inference.predictor import BLOCK, Predictor
+from bertsmith.progress import Progress
+from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.typed_examples import example_of_line
+
+
+def predict_on(
+    engine: str, models: Sequence[str | Path], lines: Iterable[str], *, total: int | None, device: str, precision: str
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
+
+    All lines are read before the first is predicted.
+
+    Raises:
+        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the cluster cannot go on.
+    """
+    spec = load_ensemble(models, device="cpu").task.spec
+    errors: list[BertsmithError] = []
+
+    def numbered() -> Iterator[tuple[Example, str]]:
+        try:
+            for number, line in enumerate(lines, start=1):
+                yield example_of_line(spec, line, number), line
+        except BertsmithError as error:
+            errors.append(error)
+
+    blocks = list(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK))
+    parts = []
+    first = 1
+    for block in blocks:
+        parts.append({"first": first, "lines": json.dumps([line for _, line in block])})
+        first += len(block)
+    stage = Stage(
+        worker=_Worker,
+        arguments=([str(model) for model in models], device, precision, num_threads()),
+        threads=num_threads(),
+        gpus=num_gpus(device),
+    )
+    with (
+        Progress("predicting", total, unit="texts") as progress,
+        contextlib.closing(stream(engine, parts, stage)) as found,
+    ):
+        rows = (row for table in found for row in _rows(table))
+        for block, (predictions, failure) in zip(blocks, rows, strict=True):
+            yield from zip((example for example, _ in block), predictions, strict=False)
+            progress.advance(len(block))
+            raise_any(failure)
+    if errors:
+        raise errors[0]
+
+
+def _rows(table: Any) -> Iterator[tuple[list[Prediction], dict[str, Any] | None]]:
+    for row in table.to_pylist():
+        yield list(row["predictions"]), json.loads(row["failure"])
+
+
+class _Worker:
+    """Predicts blocks of lines."""
+
+    def __init__(self, models: Sequence[str], device: str, precision: str, threads: int) -> None:
+        use_threads(threads)
+        self.load = functools.cache(lambda: load_ensemble(models, device=device, precision=precision))
+
+    def __call__(self, table: pa.Table) -> Iterator[dict[str, Any]]:
+        for row in table.to_pylist():
+            found: list[Prediction] = []
+            failure = None
+            try:
+                predictor: Predictor = self.load()
+                spec = predictor.task.spec
+                examples = (
+                    example_of_line(spec, line, number)
+                    for number, line in enumerate(json.loads(row["lines"]), row["first"])
+                )
+                found += [prediction for _, prediction in predictor.stream(examples)]
+            except BertsmithError as error:
+                failure = record_of(error)
+            held = np.empty(1, dtype=object)
+            held[0] = found
+            yield {"first": np.array([row["first"]]), "predictions": held, "failure": np.array([json.dumps(failure)])}

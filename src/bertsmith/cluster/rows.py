@@ -1,0 +1,147 @@
+"""Blocks of text and of ids as rows of Arrow tables, which is how they travel and how they are kept on disk.
+
+A row has the number of its file (`source`), its number in that file (`item`), a `kind`, a JSON `record`, and the bytes
+or ids. After the blocks of a file comes its own record, so the rows of a file end with one that is no block.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.corpus.encode import EncodedBlock, EncodedPart, Item
+from bertsmith.documents.parsing import BlockCounts, TextBlock
+from bertsmith.documents.readers import FileRead
+from bertsmith.documents.sources import Skipped
+from bertsmith.text.encoded import offsets_of
+
+BLOCK, FILE, SKIPPED, FAILURE = "block", "file", "skipped", "failure"
+_PLACE = [("source", pa.int64()), ("item", pa.int64()), ("kind", pa.string()), ("record", pa.string())]
+TEXT_ROWS = pa.schema([*_PLACE, ("data", pa.large_binary())])
+_COUNTS = ("words", "sentences_without_tokens", "read_bytes", "language", "characters", "unknown")
+
+
+def encoded_rows(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
+    """The columns of encoded rows; the parts of a block follow each other in the flat columns."""
+    flat = {
+        "tokens": pa.from_numpy_dtype(dtype),
+        "token_counts": pa.int64(),
+        "sentence_lengths": pa.uint32(),
+        "sentence_counts": pa.int64(),
+        "keys": pa.uint64(),
+        "ends": pa.bool_(),
+    }
+    return pa.schema([*_PLACE, *((name, pa.large_list(kind)) for name, kind in flat.items())])
+
+
+def text_row(item: TextBlock | FileRead | Skipped, source: int, number: int) -> pa.Table:
+    """One row of `TEXT_ROWS`."""
+    kind, record, data = FILE, {}, None
+    if isinstance(item, TextBlock):
+        kind = BLOCK
+        record = {name: value for name, value in vars(item).items() if name != "data"}
+        is_bytes = isinstance(item.data, bytes)
+        data = item.data if is_bytes else json.dumps(item.data).encode("ascii")
+        record["is_bytes"] = is_bytes
+    else:
+        kind, record = FILE if isinstance(item, FileRead) else SKIPPED, dataclasses.asdict(item)
+    return row_of(TEXT_ROWS, source, number, kind, record, [data])
+
+
+def row_of(
+    schema: pa.Schema, source: int, number: int, kind: str, record: dict[str, Any], columns: Sequence[Any]
+) -> pa.Table:
+    """One row; `columns` are the values of the columns after the record, None for empty ones."""
+    place = [source, number, kind, json.dumps(record)]
+    empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
+    filled = [before if value is None else value for value, before in zip(columns, empty, strict=True)]
+    arrays = [
+        _one(value, field.type) if isinstance(value, np.ndarray) else pa.array([value], field.type)
+        for value, field in zip([*place, *filled], schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def text_items(table: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any], TextBlock | None]]:
+    """The rows of a table of `TEXT_ROWS`: source, number, kind, record, and the block if it is one."""
+    for row in range(len(table)):
+        source, number, kind, text = (table.column(place)[row].as_py() for place in range(len(_PLACE)))
+        record = json.loads(text)
+        if kind != BLOCK:
+            yield source, number, kind, record, None
+            continue
+        data = table.column("data")[row].as_py()
+        is_bytes = record.pop("is_bytes")
+        yield source, number, kind, record, TextBlock(**record, data=data if is_bytes else json.loads(data))
+
+
+def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema) -> pa.Table:
+    """One row of `encoded_rows`."""
+    parts = block.parts
+    record = {"source": block.source, "counts": dataclasses.asdict(block.counts), "failure": block.failure}
+    record |= {name: getattr(block, name) for name in _COUNTS}
+    tokens = np.concatenate(
+        [np.empty(0, schema.field("tokens").type.value_type.to_pandas_dtype()), *_all(parts, "tokens")]
+    )
+    lengths = np.concatenate([np.empty(0, np.uint32), *_all(parts, "sentence_lengths")])
+    columns = [
+        tokens,
+        np.array([len(part.tokens) for part in parts], dtype=np.int64),
+        lengths,
+        np.array([len(part.sentence_lengths) for part in parts], dtype=np.int64),
+        np.array([part.key for part in parts], dtype=np.uint64),
+        np.array([part.ends for part in parts], dtype=np.bool_),
+    ]
+    return row_of(schema, source, number, BLOCK, record, columns)
+
+
+def encoded_items(table: pa.Table) -> Iterator[tuple[int, int, Item]]:
+    """The rows of a table of `encoded_rows`: source, number, and the block or record."""
+    for row in range(len(table)):
+        source, number, kind, text = (table.column(place)[row].as_py() for place in range(len(_PLACE)))
+        record = json.loads(text)
+        if kind == FILE:
+            yield source, number, FileRead(**record)
+        elif kind == SKIPPED:
+            yield source, number, Skipped(**record)
+        else:
+            yield source, number, _block(table, row, record)
+
+
+def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
+    tokens, token_counts, lengths, sentence_counts, keys, ends = (
+        table.column(place)[row].values.to_numpy(zero_copy_only=False)
+        for place in range(len(_PLACE), table.num_columns)
+    )
+    token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
+    parts = [
+        EncodedPart(
+            source=record["source"],
+            tokens=tokens[token_ends[place] : token_ends[place + 1]],
+            sentence_lengths=lengths[sentence_ends[place] : sentence_ends[place + 1]],
+            key=int(keys[place]),
+            ends=bool(ends[place]),
+        )
+        for place in range(len(keys))
+    ]
+    failure = record["failure"]
+    return EncodedBlock(
+        source=record["source"],
+        parts=parts,
+        counts=BlockCounts(**record["counts"]),
+        failure=None if failure is None else tuple(failure),
+        **{name: record[name] for name in _COUNTS},
+    )
+
+
+def _all(parts: Sequence[EncodedPart], name: str) -> list[Any]:
+    return [getattr(part, name) for part in parts]
+
+
+def _one(values: Any, kind: pa.DataType) -> pa.Array:
+    """A list array with `values` as its only list."""
+    flat = pa.array(values, kind.value_type)
+    return pa.LargeListArray.from_arrays(pa.array([0, len(flat)], pa.int64()), flat, type=kind)

@@ -1,0 +1,140 @@
+"""Word counts of files, each counted by a worker of a cluster, summed here.
+
+A file is the unit: its words are counted in stretches of a megabyte from its beginning (see `word_counts`), so that the
+counts do not depend on who counts which file.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.cluster.engine import PART, Stage, stream
+from bertsmith.cluster.failures import raise_any, record_of
+from bertsmith.documents.languages import LanguageCounts, language_sources, no_text
+from bertsmith.documents.parsing import BlockCounts, TextBlock, parse_lines
+from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, source_blocks
+from bertsmith.documents.sources import Skipped, Source, find_sources
+from bertsmith.documents.words import FURTHER_FILES, CountedFiles, FileCounts
+from bertsmith.errors import BertsmithError
+from bertsmith.progress import Progress
+from bertsmith.text.normalize import TextRules
+from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
+
+_MERGED_AT_ONCE = 32  # counts of files; each merge goes through all words so far
+_COLUMNS = ("counts", "sources", "spread")
+
+
+def count_files_on(engine: str, paths: Sequence[Path | str], rules: TextRules, column: str = "") -> FileCounts:
+    """The word counts of files, as `count_files` computes them.
+
+    Raises:
+        BertsmithError: as for `count_files`, or the cluster cannot go on.
+    """
+    listed = [(found, "") for found in find_sources(paths)]
+    report, found = ReadReport(), CountedFiles()
+    total, further = _Sum(), _Sum()
+    for name, _, counts in _counted(engine, listed, rules, column, report):
+        total.add(counts)
+        if found.is_full:
+            further.add(counts)
+        else:
+            found.add(name, counts)
+    if len(rest := further.counts):
+        found.files[FURTHER_FILES] = rest
+    return FileCounts(total.counts, found.files, report.notes)
+
+
+def count_languages_on(engine: str, folders: Sequence[Path], rules: TextRules, column: str = "") -> LanguageCounts:
+    """The word counts of each language, as `count_languages` computes them.
+
+    Raises:
+        BertsmithError: as for `count_languages`, or the cluster cannot go on.
+    """
+    listed = list(language_sources(folders))
+    report = ReadReport()
+    sums = {language: _Sum() for _, language in listed if language}
+    for _, language, counts in _counted(engine, listed, rules, column, report):
+        sums[language].add(counts)
+    found = {language: one.counts for language, one in sums.items()}
+    for language, counts in found.items():
+        if not len(counts):
+            raise no_text(language, [Path(one.name) for one, name in listed if name == language])
+    return LanguageCounts(found, report.notes)
+
+
+class _Sum:
+    """The sum of counts that are added one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: list[WordCounts] = []
+
+    def add(self, counts: WordCounts) -> None:
+        self._parts.append(counts)
+        if len(self._parts) >= _MERGED_AT_ONCE:
+            self._parts = [WordCounts.merged(self._parts)]
+
+    @property
+    def counts(self) -> WordCounts:
+        self._parts = [WordCounts.merged(self._parts)]
+        return self._parts[0]
+
+
+def _counted(
+    engine: str, listed: Sequence[tuple[Source | Skipped, str]], rules: TextRules, column: str, report: ReadReport
+) -> Iterator[tuple[str, str, WordCounts]]:
+    """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
+    parts = [
+        {PART: json.dumps([type(found).__name__, dataclasses.asdict(found), language])} for found, language in listed
+    ]
+    total = sum(found.size for found, _ in listed if isinstance(found, Source))
+    with Progress("counting words", total or None, "bytes") as progress:
+        for table in stream(engine, parts, Stage(worker=_Counter, arguments=(rules, column))):
+            for row in table.to_pylist():
+                record = json.loads(row["record"])
+                raise_any(record.get("failure"))
+                report.add_counts(BlockCounts(**record["left_out"]))
+                read = Skipped(**record["file"]) if record["is_skipped"] else FileRead(**record["file"])
+                report.add_file(read)
+                if isinstance(read, FileRead):
+                    progress.advance(read.bytes)
+                    columns = [np.array(row[name], dtype=np.int64) for name in _COLUMNS]
+                    counts = WordCounts(row["words"], *columns, record["num_sources"], record["chunks"])
+                    yield read.name, record["language"], counts
+
+
+class _Counter:
+    """Counts the words of files."""
+
+    def __init__(self, rules: TextRules, column: str) -> None:
+        self.rules = rules
+        # A word never spans two lines, so there is no need to split sentences.
+        self.settings = ReadingSettings(form="lines", column=column)
+
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        yield from (self._row(*json.loads(part)) for part in table.column(PART).to_pylist())
+
+    def _row(self, kind: str, fields: dict[str, Any], language: str) -> pa.Table:
+        found = Source(**fields) if kind == Source.__name__ else Skipped(**fields)
+        left_out = ReadReport()
+        counter = WordCounter(self.rules, threads=1)
+        record: dict[str, Any] = {"language": language}
+        try:
+            for item in source_blocks(found, self.settings):
+                if isinstance(item, TextBlock):
+                    lines, counts = parse_lines(item)
+                    left_out.add_counts(counts)
+                    counter.add(lines)
+                else:
+                    record |= {"file": dataclasses.asdict(item), "is_skipped": isinstance(item, Skipped)}
+        except BertsmithError as error:
+            record["failure"] = record_of(error)
+        words = counter.counts
+        record["left_out"] = {name: getattr(left_out, name) for name in vars(BlockCounts())}
+        record |= {"num_sources": words.num_sources, "chunks": words.chunks}
+        columns = {name: [getattr(words, name)] for name in _COLUMNS}
+        return pa.table({"record": [json.dumps(record)], "words": [list(words.words)], **columns})

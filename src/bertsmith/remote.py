@@ -1,0 +1,295 @@
+"""Files and folders at addresses such as `s3://bucket/texts`, read and written with fsspec.
+
+Paths on local disks never go through this module. An output is first made on a local disk and then uploaded, its last
+file (the manifest) only when all others are complete: a reader never takes half of it for the whole.
+
+Credentials and endpoints are those of the packages that fsspec uses; for S3 the variables and files of AWS.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import io
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
+
+SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "hdfs", "memory", "file")
+# A path object has only one slash left of the two.
+_ADDRESS = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):/+(?P<rest>.*)", re.DOTALL)
+_BUFFER = 2**20
+_PROBE = ".bertsmith-probe"
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A file at an address, and its size in bytes."""
+
+    address: str
+    size: int
+
+
+def address_of(path: Path | str) -> str | None:
+    """The address that a path is; None if it is a path on a local disk.
+
+    >>> address_of("s3://bucket/a.txt"), address_of(Path("s3://bucket/a.txt")), address_of("file:///tmp/a.txt")
+    ('s3://bucket/a.txt', 's3://bucket/a.txt', 'file:///tmp/a.txt')
+    >>> address_of("texts/a.txt")
+    """
+    found = _ADDRESS.fullmatch(str(path))
+    if found is None:
+        return None
+    return f"{found['scheme']}://{'/' if found['scheme'] == 'file' else ''}{found['rest']}"
+
+
+def find_files(address: str) -> tuple[list[Found], bool]:
+    """(the files at an address, those of a folder in the order of their names; whether it is a folder).
+
+    Raises:
+        InputError: there is nothing at the address.
+        RunError: it does not answer, or there are no credentials for it.
+    """
+    with _in_words(address):
+        system, path = _system(address)
+        system.invalidate_cache()
+        scheme = address.partition("://")[0]
+        if system.isfile(path):
+            return [Found(address, int(system.size(path)))], False
+        found = system.find(path, detail=True)
+        if not found:
+            # Listing nothing says nothing; asking for the place itself says why.
+            system.ls(path)
+            raise FileNotFoundError("nothing there")
+        files = [(f"{scheme}://{name.removeprefix(f'{scheme}://')}", int(one["size"])) for name, one in found.items()]
+        return [Found(*one) for one in sorted(files)], True
+
+
+def open_any(name: str) -> IO[bytes]:
+    """A file on a local disk or at an address, to be read.
+
+    Raises:
+        OSError: a file on a local disk cannot be opened.
+        BertsmithError: as for `open_address`.
+    """
+    return open(name, "rb") if (address := address_of(name)) is None else open_address(address)
+
+
+def open_address(address: str) -> IO[bytes]:
+    """A file at an address, to be read; it can seek.
+
+    Raises:
+        InputError: there is no such file.
+        RunError: the address does not answer, or there are no credentials for it; also while it is read.
+    """
+    with _in_words(address):
+        system, path = _system(address)
+        return io.BufferedReader(_RemoteFile(address, system.open(path, "rb")), _BUFFER)
+
+
+@contextlib.contextmanager
+def staged(
+    out: Path, *, last: str = "", replace: bool = False, also: Iterable[str] = (), inputs: Iterable[Path | str] = ()
+) -> Iterator[Path]:
+    """Yields the local path at which to make an output: `out` itself, or one whose content is uploaded to an address.
+
+    The local copy of an address is `NAME.staged` (a file: `staged.NAME`) in the current folder. It is deleted after
+    the upload, and kept if the block or the upload fails, so that nothing is computed twice.
+
+    Args:
+        last: for a folder, the file in it that says that it is complete.
+        replace: what is at the address may be replaced.
+        also: endings of further files that are made next to a file.
+        inputs: what is read; none of it may be inside a folder that is replaced.
+
+    Raises:
+        InputError: there is something at the address, or it cannot be written.
+        RunError: the address does not answer, there are no credentials, or the upload fails.
+    """
+    address = address_of(out)
+    if address is None:
+        yield out
+        return
+    address = address.rstrip("/")
+    for one in inputs:
+        if f"{address_of(one) or ''}/".startswith(f"{address}/"):
+            raise InputError(
+                expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another"
+            )
+    _require_place(address, last, replace=replace)
+    name = address.rsplit("/", 1)[-1]
+    place = Path(f"{name}.staged" if last else f"staged.{name}")
+    yield place
+    try:
+        if last:
+            _upload_folder(place, address, last)
+        else:
+            for ending in [*also, ""]:
+                if place.with_name(place.name + ending).exists():
+                    _upload(place.with_name(place.name + ending), address + ending)
+    except BertsmithError as error:
+        raise RunError(
+            expected=error.expected, found=error.found, fix=f"{error.fix}; the complete output is kept in '{place}'"
+        ) from None
+    if last:
+        shutil.rmtree(place)
+    else:
+        for ending in [*also, ""]:
+            place.with_name(place.name + ending).unlink(missing_ok=True)
+
+
+def _require_place(address: str, last: str, *, replace: bool) -> None:
+    """Refuses an address that is taken, or that cannot be written, before any work is done."""
+    with _in_words(address, "write"):
+        system, path = _system(address)
+        system.invalidate_cache()
+        place = f"{path}/{last}" if last else path
+        if system.exists(place) and not replace:
+            raise InputError(
+                expected=f"nothing at '{address}'", found="an existing output", fix="choose another, or use --replace"
+            )
+        if last and not system.exists(place) and system.exists(path) and system.find(path):
+            raise InputError(
+                expected=f"an empty place at '{address}', or an output with '{last}'",
+                found="other files",
+                fix="choose another",
+            )
+        probe = f"{path}/{_PROBE}" if last else f"{path.rsplit('/', 1)[0]}/{_PROBE}"
+        system.pipe_file(probe, b"")
+        system.rm_file(probe)
+
+
+def _upload_folder(folder: Path, address: str, last: str) -> None:
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    with _in_words(address, "write"):
+        system, path = _system(address)
+        if system.exists(f"{path}/{last}"):
+            # Without it, what is replaced no longer looks complete.
+            system.rm_file(f"{path}/{last}")
+            system.rm(path, recursive=True)
+    for name in [*(name for name in files if name != last), last]:
+        _upload(folder / name, f"{address}/{name}")
+
+
+def _upload(file: Path, address: str) -> None:
+    """Uploads a file; at the address it is complete or absent.
+
+    Object stores show a file when it is complete. Elsewhere it is uploaded under another name first.
+    """
+    with _in_words(address, "write"):
+        system, path = _system(address)
+        is_store = address.partition("://")[0] not in ("hdfs", "file")
+        if is_store:
+            system.put_file(str(file), path)
+        else:
+            system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+            system.put_file(str(file), f"{path}.partial")
+            system.mv(f"{path}.partial", path)
+        size = int(system.info(path)["size"])
+    if size != file.stat().st_size:
+        raise RunError(
+            expected=f"{file.stat().st_size:,} bytes at '{address}'", found=f"{size:,}", fix="check the storage"
+        )
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file at an address whose errors name the address."""
+
+    def __init__(self, address: str, file: Any) -> None:
+        super().__init__()
+        self._address, self._file = address, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _in_words(self._address):
+            data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _system(address: str) -> tuple[Any, str]:
+    """(the file system of an address, the path in it).
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    if importlib.util.find_spec("fsspec") is None:
+        raise ConfigError(
+            expected=f"the package fsspec for '{address}'",
+            found="none",
+            fix="install it: pip install 'bertsmith[remote]'",
+        )
+    from fsspec.core import url_to_fs
+
+    try:
+        system, path = url_to_fs(address)
+    except ImportError as error:
+        raise ConfigError(
+            expected=f"the package that reads '{address}'",
+            found="none",
+            fix=f"{str(error).splitlines()[0]}; for s3: pip install 'bertsmith[remote]'",
+        ) from None
+    return system, str(path)
+
+
+def _errors() -> tuple[type[BaseException], ...]:
+    """What file systems raise: errors of the system, and those of the packages that are loaded."""
+    found: list[type[BaseException]] = [OSError, ValueError]
+    for module, name in (("botocore.exceptions", "BotoCoreError"), ("aiohttp", "ClientError")):
+        if module in sys.modules:
+            found.append(getattr(sys.modules[module], name))
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _in_words(address: str, what: str = "read") -> Iterator[None]:
+    """Turns what a file system raises into one line that names the address."""
+    try:
+        yield
+    except _errors() as error:
+        raise _error(address, what, error) from None
+
+
+def _error(address: str, what: str, error: BaseException) -> BertsmithError:
+    name, said = type(error).__name__, " ".join(str(error).split())[:200]
+    if "Credential" in name or "credential" in said.lower() or "TokenRetrieval" in name:
+        return RunError(
+            expected=f"credentials for '{address}'",
+            found="none" if "Unable to locate" in said or "NoCredentials" in name else said,
+            fix="set them, for s3 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile in AWS_PROFILE",
+        )
+    if isinstance(error, PermissionError):
+        return InputError(
+            expected=f"permission to {what} '{address}'",
+            found=said or "access denied",
+            fix="ask for it, or name another",
+        )
+    if isinstance(error, FileNotFoundError):
+        found = "no such bucket" if "bucket" in said.lower() else "nothing there"
+        return InputError(expected=f"a file or folder at '{address}'", found=found, fix="check the address")
+    if isinstance(error, ConnectionError | TimeoutError) or "Connect" in name or "Timeout" in name:
+        return RunError(
+            expected=f"an answer from '{address}'", found=f"none ({said})", fix="check the address and the network"
+        )
+    return RunError(expected=f"to {what} '{address}'", found=f"{name}: {said}", fix="check the address and the storage")

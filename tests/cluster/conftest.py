@@ -1,0 +1,67 @@
+"""A stream in this process, and a Ray cluster of two nodes on this machine."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from bertsmith.cluster import corpus, predictions, vectors, words
+from bertsmith.cluster.engine import Stage
+
+
+def stream_here(engine: str, parts: list[dict[str, Any]], stage: Stage) -> Iterator[pa.Table]:
+    """The stream of `bertsmith.cluster.engine` without Ray: each part is read and worked on when it is needed."""
+    worker = stage.worker(*stage.arguments)
+    for part in parts:
+        table = pa.Table.from_pylist([part])
+        for rows in [table] if stage.read is None else stage.read(table):
+            for found in worker(rows):
+                yield found if isinstance(found, pa.Table) else Objects(found)
+
+
+class Objects:
+    """Rows that hold Python objects."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.columns = columns
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> str:
+    """An engine whose workers are in this process."""
+    for module in (corpus, predictions, vectors, words):
+        monkeypatch.setattr(module, "stream", stream_here)
+    return "ray"
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes with two processors each."""
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_worker_niceness": "0",
+        "RAY_BACKEND_LOG_LEVEL": "fatal",
+    }
+    import ray
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    cluster.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def engine(nodes: Any) -> str:
+    """The engine of the cluster."""
+    return f"ray://{nodes.address}"

@@ -1,0 +1,131 @@
+"""A corpus that a cluster encodes has the bytes of one process, however often it is interrupted."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.cluster import corpus as cluster_corpus
+from bertsmith.cluster.corpus import build_corpus_on
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.language_sampling import SamplingSettings
+from bertsmith.documents.readers import Document
+from bertsmith.errors import ConfigError, InputError, RunError
+from cluster.conftest import stream_here
+from cluster.text_samples import digests, write_texts
+from corpus.samples import small_tokenizer
+
+SETTINGS = CorpusSettings(held_out=0.2, shard_bytes=4096)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return write_texts(tmp_path / "texts")
+
+
+def built(out: Path, texts: Path, **options: Any) -> dict[str, str]:
+    build_corpus([texts], small_tokenizer(), out, **{"settings": SETTINGS, **options})
+    return digests(out)
+
+
+@pytest.mark.parametrize("removal", ["none", "near"])
+def test_every_layout_of_text_gives_the_bytes_of_one_process(here, texts, tmp_path, removal) -> None:
+    settings = CorpusSettings(held_out=0.2, shard_bytes=4096, remove_duplicates=removal)
+    expected = built(tmp_path / "one", texts, settings=settings)
+    build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=settings)
+    assert digests(tmp_path / "many") == expected
+    assert ("removed.jsonl" in expected) == (removal == "near")
+    assert not (tmp_path / "many.partial").exists()
+
+
+def test_languages_give_the_bytes_of_one_process(here, texts, tmp_path) -> None:
+    (tmp_path / "by-language").mkdir()
+    texts.rename(tmp_path / "by-language" / "en")
+    write_texts(tmp_path / "by-language" / "de", documents=7)
+    sampling = SamplingSettings(languages=True)
+    expected = built(tmp_path / "one", tmp_path / "by-language", sampling=sampling)
+    build_corpus_on(
+        here,
+        [tmp_path / "by-language"],
+        small_tokenizer(),
+        tmp_path / "many",
+        settings=SETTINGS,
+        sampling=sampling,
+    )
+    assert digests(tmp_path / "many") == expected
+
+
+class StoppedError(Exception):
+    """The driver ends here."""
+
+
+def stop_after(tables: int, monkeypatch: pytest.MonkeyPatch, parts: list[Any]) -> None:
+    """Lets a stream end with an error after some tables; collects the parts that streams begin with."""
+
+    def stream(engine: str, given: Any, stage: Any) -> Any:
+        parts.extend(json.loads(part["part"]) for part in given)
+        if not given:
+            return
+        yield from itertools.islice(stream_here(engine, given, stage), tables)
+        raise StoppedError
+
+    monkeypatch.setattr(cluster_corpus, "stream", stream)
+
+
+def test_a_run_that_is_stopped_anywhere_resumes_with_the_same_bytes(here, texts, tmp_path, monkeypatch) -> None:
+    """Stopped after each table in turn, nothing is encoded twice and nothing is lost."""
+    expected = built(tmp_path / "one", texts)
+    monkeypatch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+    begun: list[tuple[int, int]] = []
+    for stop in range(1, 100):
+        parts: list[Any] = []
+        stop_after(1, monkeypatch, parts)
+        try:
+            build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=stop > 1)
+        except StoppedError:
+            assert not (tmp_path / "many").exists()
+            begun.append((parts[0]["first"], parts[0]["skip"]))
+        else:
+            assert not parts
+            break
+    assert begun == sorted(set(begun))
+    assert len(begun) > len(list(texts.iterdir()))
+    assert digests(tmp_path / "many") == expected
+
+
+def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "many"
+    monkeypatch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+    with monkeypatch.context() as patch:
+        stop_after(3, patch, [])
+        with pytest.raises(StoppedError):
+            build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS)
+    with pytest.raises(RunError, match="resume with --resume"):
+        build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS)
+    with pytest.raises(RunError, match="the settings that the unfinished corpus"):
+        build_corpus_on(here, [texts], small_tokenizer(), out, resume=True)
+    (texts / "a-lines.txt").write_text("The boat came home.\n")
+    with pytest.raises(RunError, match="the texts that the unfinished corpus"):
+        build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, resume=True)
+    build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, replace=True)
+    assert digests(out) == built(tmp_path / "one", texts)
+
+
+def test_a_damaged_file_ends_the_run_with_its_line(here, tmp_path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "The boat came home."}\n{"text": \n')
+    with pytest.raises(InputError, match=r"expected JSON in line 2 of '.*bad.jsonl'"):
+        build_corpus_on(here, [bad], small_tokenizer(), tmp_path / "many")
+    bad.write_bytes(b"\0\1\2")
+    with pytest.raises(InputError, match="found binary data"):
+        build_corpus_on(here, [bad], small_tokenizer(), tmp_path / "many", replace=True)
+    assert not (tmp_path / "many").exists()
+
+
+def test_what_workers_cannot_open_is_refused(here, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="found stdin"):
+        build_corpus_on(here, ["-"], small_tokenizer(), tmp_path / "many")
+    with pytest.raises(ConfigError, match="documents that have already been read"):
+        build_corpus_on(here, [Document("a", ["The boat."])], small_tokenizer(), tmp_path / "many")  # type: ignore[list-item]

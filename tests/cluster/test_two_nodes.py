@@ -1,0 +1,185 @@
+"""A real Ray cluster of two nodes on this machine: the bytes of one process, and what happens when parts of it die."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.cluster import corpus as cluster_corpus
+from bertsmith.cluster import engine as cluster_engine
+from bertsmith.cluster.corpus import build_corpus_on
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.errors import RunError
+from bertsmith.library.lines import predict_lines
+from bertsmith.library.vector_files import embed_file
+from bertsmith.library.vocabulary import learn_vocabulary
+from cli.test_predicting import write_model
+from cluster.text_samples import digests, write_texts
+from corpus.samples import small_tokenizer
+from tasks.task_samples import write_base_model
+
+SETTINGS = CorpusSettings(held_out=0.2, shard_bytes=2**18)
+# Ray warns of its own settings, and leaves sockets and processes to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Several blocks of a megabyte in one file, so that workers share it, and small files of every kind."""
+    return write_texts(tmp_path / "texts", large=8_000)
+
+
+def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
+    build_corpus([texts], small_tokenizer(), tmp_path / "one", settings=SETTINGS, workers=1)
+    return digests(tmp_path / "one")
+
+
+def after_first_table(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does something to the cluster as soon as the first results have arrived."""
+    real = cluster_engine.stream
+
+    def stream(engine: str, parts: Any, stage: Any) -> Any:
+        for number, table in enumerate(real(engine, parts, stage)):
+            if number == 0:
+                action()
+            yield table
+
+    monkeypatch.setattr(cluster_corpus, "stream", stream)
+
+
+def workers_of(nodes: Any) -> list[int]:
+    """The processes of this cluster that encode blocks."""
+    raylets = {one.process.pid for node in nodes.list_all_nodes() for one in node.all_processes["raylet"]}
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                title, parent = (
+                    (entry / "cmdline").read_bytes(),
+                    (entry / "stat").read_text().rsplit(")")[-1].split()[1],
+                )
+            except OSError:
+                continue
+            if title.startswith(b"ray::MapWorker") and int(parent) in raylets:
+                found.append(int(entry.name))
+    return found
+
+
+def test_two_nodes_write_the_bytes_of_one_process(engine, texts, tmp_path) -> None:
+    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert digests(tmp_path / "many") == expected(tmp_path, texts)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
+    killed: list[int] = []
+
+    def kill() -> None:
+        killed.extend(workers_of(nodes))
+        for process in killed:
+            os.kill(process, signal.SIGKILL)
+
+    after_first_table(kill, monkeypatch)
+    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert killed
+    assert digests(tmp_path / "many") == expected(tmp_path, texts)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
+    further = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
+    after_first_table(lambda: nodes.remove_node(further, allow_graceful=False), monkeypatch)
+    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert digests(tmp_path / "many") == expected(tmp_path, texts)
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_resumes(engine, texts, tmp_path, monkeypatch) -> None:
+    program = f"""
+import os, signal
+from bertsmith.cluster import corpus, engine
+from bertsmith.corpus.build import CorpusSettings
+from corpus.samples import small_tokenizer
+real, corpus.KEPT_BYTES = engine.stream, 1
+
+def stream(*given):
+    for number, table in enumerate(real(*given)):
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield table
+
+corpus.stream = stream
+settings = CorpusSettings(held_out=0.2, shard_bytes=2**18)
+corpus.build_corpus_on({engine!r}, [{str(texts)!r}], small_tokenizer(), {str(tmp_path / "many")!r}, settings=settings)
+"""
+    paths = os.pathsep.join([*map(str, (Path(__file__).parents[1], Path(__file__).parents[2] / "src"))])
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "many").exists()
+    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 2
+    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    assert digests(tmp_path / "many") == expected(tmp_path, texts)
+
+
+@pytest.mark.slow
+def test_vocabulary_vectors_and_predictions_are_those_of_one_process(engine, texts, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_engine, "num_gpus", lambda device: 0)
+    one, many = learn_vocabulary([texts], 80), learn_vocabulary([texts], 80, engine=engine)
+    assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
+    assert many.report == one.report
+    lines = ["the film was good", "", "a boat", "the film", "good"] * 900
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    model = write_base_model(tmp_path / "model")
+    for folder, name in (("one", "local"), ("many", engine)):
+        embed_file(str(tmp_path / "lines.txt"), model, tmp_path / folder / "x.npy", engine=name)
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+    task = write_model(tmp_path / "task", "single")
+    answers = [list(predict_lines(task, lines, engine=name, device="cpu")) for name in ("local", engine)]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.slow
+def test_an_address_without_a_cluster_is_one_line() -> None:
+    program = """
+from bertsmith.cluster.engine import PART, Stage, stream
+from bertsmith.errors import RunError
+try:
+    list(stream("ray://127.0.0.1:9", [{PART: "{}"}], Stage(worker=dict)))
+except RunError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.stdout.startswith("expected a Ray cluster at '127.0.0.1:9'; found "), done.stderr
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_is_one_line(engine, texts, tmp_path, monkeypatch) -> None:
+    class Tokenizerless:
+        """Fails as a full disk of a worker does."""
+
+        def __init__(self, *arguments: Any) -> None:
+            self.arguments = arguments
+
+        def __call__(self, table: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cluster_corpus, "_Encoder", Tokenizerless)
+    with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
+        build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "many").exists()
+    monkeypatch.undo()
+    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    assert digests(tmp_path / "many") == expected(tmp_path, texts)

@@ -1,0 +1,121 @@
+"""Vectors and predictions of a cluster are those of one process, and its errors too."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.cluster import vectors
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.inference import predictor
+from bertsmith.library.lines import predict_lines
+from bertsmith.library.vector_files import embed_file, embed_words_of_file
+from bertsmith.vectors import jobs
+from cli.test_predicting import write_model
+from cluster.conftest import stream_here
+from cluster.text_samples import digests
+from tasks.task_samples import write_base_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return write_base_model(tmp_path / "model")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    lines = ["the film was good", "", "a boat", "the film " * 40, "good"] * 4
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "lines.txt")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in (jobs.TextVectors, jobs.TokenVectorsOfTexts):
+        monkeypatch.setattr(cls, "block", 3)
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "options"),
+    [
+        (embed_file, "x.npy", {"float16": True}),
+        (embed_file, "x.parquet", {"text": True}),
+        (embed_words_of_file, "x.npy", {}),
+        (embed_words_of_file, "x.parquet", {"unit": "pieces"}),
+    ],
+)
+def test_a_vector_file_has_the_bytes_of_one_process(here, model, text, tmp_path, write: Any, name, options) -> None:
+    one = write(text, model, tmp_path / "one" / name, **options)
+    many = write(text, model, tmp_path / "many" / name, engine=here, **options)
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+    assert (many.counts, many.notes, many.rows) == (one.counts, one.notes, one.rows)
+    assert one.counts["empty_texts"] == 4
+
+
+def test_a_job_that_was_stopped_resumes_after_its_last_block(here, model, text, tmp_path, monkeypatch) -> None:
+    embed_file(text, model, tmp_path / "one" / "x.npy")
+    firsts: list[int] = []
+
+    def stopping(engine: str, parts: Any, stage: Any) -> Any:
+        firsts.append(json.loads(parts[0]["part"])["first"])
+        for number, table in enumerate(stream_here(engine, parts, stage)):
+            if number == 2 and len(firsts) == 1:
+                raise KeyboardInterrupt
+            yield table
+
+    monkeypatch.setattr(vectors, "stream", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        embed_file(text, model, tmp_path / "many" / "x.npy", engine=here)
+    assert not (tmp_path / "many" / "x.npy").exists()
+    embed_file(text, model, tmp_path / "many" / "x.npy", engine=here, resume=True)
+    assert firsts == [0, 6]
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+
+
+def test_a_worker_with_another_model_or_other_texts_is_found(here, model, text, tmp_path, monkeypatch) -> None:
+    def with_another(engine: str, parts: Any, stage: Any) -> Any:
+        shutil.rmtree(model)
+        write_base_model(model, seed=5)
+        yield from stream_here(engine, parts, stage)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "stream", with_another)
+        with pytest.raises(RunError, match="another one at that path"):
+            embed_file(text, model, tmp_path / "x.npy", engine=here)
+
+    def with_fewer(engine: str, parts: Any, stage: Any) -> Any:
+        (tmp_path / "lines.txt").write_text("the film\n")
+        yield from stream_here(engine, parts, stage)
+
+    monkeypatch.setattr(vectors, "stream", with_fewer)
+    with pytest.raises(RunError, match=r"3 texts from text 1 of .* on every machine; found 1 from text 1"):
+        embed_file(text, model, tmp_path / "y.npy", engine=here)
+
+
+def test_what_a_cluster_cannot_do_is_refused(here, model, text, tmp_path) -> None:
+    with pytest.raises(ConfigError, match="found stdin"):
+        embed_file("-", model, tmp_path / "x.npy", engine=here)
+    with pytest.raises(ConfigError, match=r"a .npy or .parquet output for a cluster"):
+        embed_words_of_file(text, model, tmp_path / "x.jsonl", engine=here)
+
+
+@pytest.mark.parametrize("kind", ["single", "tags"])
+def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind) -> None:
+    monkeypatch.setattr(predictor.Predictor.stream, "__defaults__", (3, None))
+    monkeypatch.setattr("bertsmith.cluster.predictions.BLOCK", 3)
+    model = write_model(tmp_path / "task", kind)
+    lines = ["the film was good", "", "a boat", "the film", "good"] * 2
+    one = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines)]
+    many = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines, engine=here)]
+    assert many == one
+    assert len(one) == len(lines)
+
+
+def test_an_invalid_line_ends_the_predictions_after_those_before_it(here, tmp_path) -> None:
+    model = write_model(tmp_path / "task", "single")
+    answered = predict_lines(model, ["good", '{"text": 3}', "bad"], engine=here)
+    assert next(answered)[0].id
+    with pytest.raises(InputError, match="line 2"):
+        next(answered)
