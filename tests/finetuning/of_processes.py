@@ -13,7 +13,7 @@ from bertsmith.tasks.similarity import vector_spec
 from bertsmith.training.distributed import process_group
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 
-QUICK = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", device="cpu", micro_tokens=40, baselines=False)
+QUICK = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", device="cpu", micro_tokens=40, baselines=False)
 RATES = RecipeSettings(learning_rate=2e-3, bias_correction=True, log_every=1)
 GRID = {"learning_rate": (1e-9, 1e-3, 5e-3), "batch_size": (8,), "epochs": (1,)}
 
@@ -35,7 +35,8 @@ def main(base: Path, out: Path) -> None:
         files = {"train": base.parent / "train.jsonl", "dev": base.parent / "dev.jsonl"}
         report = distill(
             out / "shared", out / "student", **files, student="layers", layers="1", state_weight=1.0, first_stage=1.0,
-            seeds=1, times=False, without_teacher=False, epochs=1.0, batch_size=8, precision="fp32", device="cpu",
+            seeds=1, log_every=1, times=False, without_teacher=False, epochs=1.0, batch_size=8, precision="fp32",
+            device="cpu",
         )  # fmt: skip
         assert [row["name"] for row in report.rows] == ["teacher", "student"]
 

@@ -191,11 +191,11 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, capsys):
 def test_a_disk_that_is_full_while_saving_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     write = checkpoint_module.save_tensors
 
-    def full(tensors, path):
+    def full(tensors, path, rank):
         if path.name == "optimizer.safetensors" and "step-00000010" in str(path):
             path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(tensors, path)
+        write(tensors, path, rank)
 
     monkeypatch.setattr(checkpoint_module, "save_tensors", full)
     with pytest.raises(TrainingError) as caught:
