@@ -26,6 +26,7 @@ from bertsmith.model.batch import Batch, cut_by_tokens
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
+from bertsmith.model.runs import copied
 from bertsmith.pretraining.losses import (
     factor_of_layer,
     freeze_unused,
