@@ -24,7 +24,7 @@ from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.noise import dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, output
 from bertsmith.model.rotary import turn_of, turned
-from bertsmith.model.transformer import Layer, Pass, TransformerEncoder
+from bertsmith.model.transformer import Layer, Pass, TransformerEncoder, joined
 from bertsmith.settings import help_field, require
 
 _POOLINGS = ("cls", "mean")
@@ -209,11 +209,12 @@ class ModernBertLayer(Layer):
         context = self.attend(normed, asking, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
         probability = config.attention_probs_dropout_prob
-        attended = self.add(residual, context, self.attention_output, counts, noise, probability)
+        keep = self.kept(residual, counts, shared, probability)
+        attended = joined(residual, context, self.attention_output, keep, probability)
         both = linear(norm(attended, self.output_norm).to(shared.dtype), self.intermediate)  # [R, 2I]
         opened, gate = both.chunk(2, dim=1)
         inner = dropped(activation(opened, config.hidden_act) * gate, noise, config.hidden_dropout_prob, counts)
-        return self.add(attended, inner, self.output, counts, noise, 0.0)
+        return joined(attended, inner, self.output, None, 0.0)
 
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D], turned by their positions."""

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.model.batch import Run, Runs
 from bertsmith.model.local_attention import is_blocked, local_attention, local_weights
 from bertsmith.model.noise import Noise
+from bertsmith.model.runs import Run, Runs
 from bertsmith.runtime import fast_precisions
 
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic

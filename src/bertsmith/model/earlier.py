@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.model.batch import Batch, Read, Runs, runs_of
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
+from bertsmith.model.runs import Runs, runs_of
 
 
 class Earlier:

@@ -243,11 +243,27 @@ class Layer(nn.Module):
         residual = hidden if read is None else hidden[read.positions]  # [R, D]
         context = self.attend(hidden, residual, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
+        first, second = (self.kept(residual, counts, shared, self.config.hidden_dropout_prob) for _ in range(2))
+        return self.finish(residual, context, first, second)
+
+    def project(self, hidden: Tensor, asking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [R, D] of the `asking` states, keys and values [T, D] of the states of all tokens.
+
+        Without noise of its own and without sequences, like `finish`: `compiled.py` compiles both.
+        """
+        return linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+
+    def finish(self, residual: Tensor, context: Tensor, first: Tensor | None, second: Tensor | None) -> Tensor:
+        """The next hidden states [R, D], from the context vectors [R, D] on.
+
+        Args:
+            first: what dropout keeps of the output of attention, [R, D]; None for all.
+            second: what it keeps of the output of the feed-forward network.
+        """
         probability = self.config.hidden_dropout_prob
-        attended = self.add(residual, context, self.attention_output, counts, shared.noise, probability)
-        attended = norm(attended, self.attention_norm)
-        inner = linear(attended.to(shared.dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
-        return norm(self.add(attended, inner, self.output, counts, shared.noise, probability), self.output_norm)
+        attended = norm(joined(residual, context, self.attention_output, first, probability), self.attention_norm)
+        inner = linear(attended.to(context.dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
+        return norm(joined(attended, inner, self.output, second, probability), self.output_norm)
 
     def attend(self, hidden: Tensor, asking: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The context vectors [R, D] of the `asking` states [R, D], which attend to the states [T, D] of all tokens."""
@@ -255,7 +271,7 @@ class Layer(nn.Module):
         hidden, asking = hidden.to(shared.dtype), asking.to(shared.dtype)
         probabilities: list[Tensor] | None = [] if shared.trace is not None and shared.trace.with_attentions else None
         if self.together is None:
-            query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+            query, key, value = self.project(hidden, asking)
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
         query, key = self.placed(query, key, shared, read)
@@ -289,18 +305,18 @@ class Layer(nn.Module):
         """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
         return query, key
 
-    def add(
-        self,
-        residual: Tensor,
-        x: Tensor,
-        layer: nn.Linear | PreparedLinear,
-        counts: tuple[int, ...],
-        noise: Noise | None,
-        probability: float,
-    ) -> Tensor:
-        """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
-        if noise is None or not probability:
-            return linear(x, layer, plus=residual)
-        branch = linear(x, layer)
-        keep = noise.keep(probability, [count * branch.shape[1] for count in counts], branch.dtype)
-        return torch.addcmul(residual, branch, keep.view_as(branch), value=1 / (1 - probability))
+    def kept(self, residual: Tensor, counts: tuple[int, ...], shared: Pass, probability: float) -> Tensor | None:
+        """1 where dropout keeps an element of a branch of the size of `residual` [R, D], 0 elsewhere; None for all."""
+        if shared.noise is None or not probability:
+            return None
+        width = residual.shape[1]
+        return shared.noise.keep(probability, [count * width for count in counts], shared.dtype).view_as(residual)
+
+
+def joined(
+    residual: Tensor, x: Tensor, layer: nn.Linear | PreparedLinear, keep: Tensor | None, probability: float
+) -> Tensor:
+    """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
+    if keep is None:
+        return linear(x, layer, plus=residual)
+    return torch.addcmul(residual, linear(x, layer), keep, value=1 / (1 - probability))

@@ -28,10 +28,11 @@ from bertsmith.corpus.checks import entropy
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
-from bertsmith.model.batch import Batch, copied, cut_by_tokens
+from bertsmith.model.batch import Batch, cut_by_tokens
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
+from bertsmith.model.runs import copied
 from bertsmith.pretraining.losses import (
     factor_of_layer,
     freeze_unused,

@@ -21,6 +21,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
+from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_rules
@@ -52,8 +53,8 @@ PLACES = ("corpus", "run.init", "run.config")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
-# Settings of the data that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False}
+# Settings that earlier releases did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False, "compile": False}
 
 
 def pretrain(
@@ -124,8 +125,10 @@ def _pretrain(
         "task": "pretraining",
         "corpus": str(corpus),
         "model": to_dict(model.config),
-        "run": to_dict(settings),
-        "data": {name: value for name, value in to_dict(data).items() if name not in _NEW or value != _NEW[name]},
+        **{
+            part: {name: value for name, value in to_dict(one).items() if name not in _NEW or value != _NEW[name]}
+            for part, one in (("run", settings), ("data", data))
+        },
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
@@ -224,6 +227,8 @@ def workload_of(
         )
     if data.whole_word and not data.chinese_words:
         warn_of_single_characters(vocabulary, unigram)
+    if settings.compile:
+        compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
     for name in ("activation_penalty", "change_penalty"):
@@ -250,6 +255,8 @@ def workload_of(
         unigram=unigram,
         layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
         teaching=teaching,
+        # The threads of several lanes would compile the same graphs.
+        most_lanes=1 if settings.compile else None,
     )
 
 

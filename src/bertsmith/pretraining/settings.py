@@ -217,6 +217,11 @@ class PretrainingRunSettings:
         "all; for large vocabularies",
         most=10**7,
     )
+    compile: bool = help_field(
+        False,
+        "compile the layers of BERT with torch.compile, which takes a minute at first; needs Triton on a GPU and a C++ "
+        "compiler on a CPU",
+    )
     evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")

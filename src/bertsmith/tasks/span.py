@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
-    from bertsmith.model.batch import Run
+    from bertsmith.model.runs import Run
 
 Value = TypeVar("Value")
 

@@ -37,8 +37,7 @@ from bertsmith.training.workload import StepPlan, Workload
 
 __all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
-# Sums that the loop keeps in addition to those of the workload; no workload may use these names.
-_LOSS, _NORM, _STEPS = "loop.loss", "loop.norm", "loop.steps"
+_LOSS, _NORM, _STEPS = "loop.loss", "loop.norm", "loop.steps"  # sums besides those of `speed` and of the workload
 
 # Values of a log line that differ between two identical runs.
 TIMES = ("tokens_per_second", "utilization", "seconds", "time_left")
