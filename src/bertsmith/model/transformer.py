@@ -37,6 +37,7 @@ from bertsmith.model.layers import (
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.rotary import Turn
+from bertsmith.model.source import Source
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -54,6 +55,7 @@ class Pass:
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
             the query, plus P - 1; P tokens of the longest sequence.
         turns: those of rotary positions, for all tokens, by the base of their angles.
+        source: the texts that a decoder attends to.
     """
 
     batch: Batch
@@ -63,6 +65,7 @@ class Pass:
     earlier: Earlier | None = None
     bias: Tensor | None = None
     turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
+    source: Source | None = None
 
 
 class TransformerEncoder(Encoder):
@@ -170,6 +173,8 @@ class Embeddings(nn.Module):
         own_positions = batch.positions if earlier is None else earlier.positions
         assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
         total = F.embedding(batch.token_ids, self.word.weight)
+        if config.scales_embeddings:
+            total = total * config.embedding_width**0.5
         if config.type_vocab_size:
             total = total + F.embedding(batch.segment_ids, self.segment.weight)
         if config.position_embedding_type == "absolute":
@@ -218,7 +223,7 @@ class Layer(nn.Module):
         counts = shared.batch.lengths if read is None else read.counts
         probability = self.config.hidden_dropout_prob
         attended = self.add(residual, context, self.attention_output, counts, shared.noise, probability)
-        attended = norm(attended, self.attention_norm)
+        attended = self.consult(norm(attended, self.attention_norm), shared, counts, name)
         inner = linear(attended.to(shared.dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
         return norm(self.add(attended, inner, self.output, counts, shared.noise, probability), self.output_norm)
 
@@ -257,6 +262,10 @@ class Layer(nn.Module):
         if shared.trace is not None and probabilities is not None:
             shared.trace.attentions.append(probabilities)
         return context
+
+    def consult(self, attended: Tensor, shared: Pass, counts: tuple[int, ...], name: str) -> Tensor:
+        """The states [R, D] before the feed-forward network; a decoder adds what it reads in the source."""
+        return attended
 
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
