@@ -1,14 +1,11 @@
 """Training on pairs: the loss, any split of a step, resumed = straight, a task that is learned, bad input."""
 
-import io
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bertsmith.cli.app import main
 from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json, write_json
@@ -170,14 +167,6 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
     metadata = read_json(trained / "model/bertsmith.json")
     assert (metadata["task"], metadata["steps"]) == ("translation", 250)
     assert "translation" in (trained / "model/README.md").read_text()
-
-
-def test_the_command_translates_lines_and_keeps_empty_ones(trained, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b c\n\nd e\n")))
-    with pytest.raises(SystemExit) as ended:
-        main(["translate", "--model", str(trained), "--beam", "2"])
-    assert ended.value.code in (0, None)
-    assert capsys.readouterr().out == "c b a\n\ne d\n"
 
 
 @pytest.mark.parametrize(

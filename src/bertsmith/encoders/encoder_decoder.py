@@ -14,7 +14,7 @@ Source: Vaswani et al. (2017), "Attention Is All You Need", sections 3 and 5.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -167,4 +167,4 @@ class EncoderDecoder(nn.Module):
 
     def _stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream: at least fp32 in training."""
-        return cast("torch.dtype", torch.promote_types(dtype, torch.float32)) if self.training else dtype
+        return torch.promote_types(dtype, torch.float32) if self.training else dtype

@@ -84,7 +84,7 @@ def noam(step: float, *, peak: float, warmup: int, total: int) -> float:
     [0.25, 0.5, 1.0, 0.5, 0.25]
     """
     number, rising = step + 1, max(1, warmup)
-    return peak * min(number / rising, (rising / number) ** 0.5)
+    return peak * min(number / rising, math.sqrt(rising / number))
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {

@@ -10,6 +10,7 @@ for the length penalty.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -75,7 +76,7 @@ def translate(
     for row, name in zip(rows, names, strict=True):
         if len(row) > most:
             raise InputError(
-                expected=f"at most {most} tokens in {name}", found=len(row), fix="split it into several lines"
+                expected=f"at most {most} tokens in {name}", found=str(len(row)), fix="split it into several lines"
             )
     found = {number: Translation("", 0.0, True) for number, row in enumerate(rows) if len(row) == special}
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
@@ -105,7 +106,8 @@ def search(
     source = model.encode(_batch(rows, device), dtype=dtype)
     limits = [min(len(row) + settings.longer, model.config.max_tokens - 1) for row in rows]
     # One entry for each hypothesis: its text, what was written, the log probability.
-    owners, written, scores = list(range(len(rows))), [()] * len(rows), [0.0] * len(rows)  # type: ignore[var-annotated]
+    owners, scores = list(range(len(rows))), [0.0] * len(rows)
+    written: list[tuple[int, ...]] = [()] * len(rows)
     last, memory = [template.start[0]] * len(rows), Memory()
     finished: list[list[Found]] = [[] for _ in rows]
     while owners:
@@ -174,7 +176,7 @@ def _is_done(
 
 def penalty(pieces: int, settings: SearchSettings) -> float:
     """What a log probability of that many pieces, the last one included, is divided by."""
-    return ((5 + pieces) / 6) ** settings.length_penalty
+    return math.pow((5 + pieces) / 6, settings.length_penalty)
 
 
 def _batch(rows: Sequence[Ids], device: torch.device) -> Batch:

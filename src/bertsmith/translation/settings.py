@@ -1,13 +1,18 @@
-"""The settings of a translation model: its shape and training, and how translations are searched."""
+"""The settings of a translation model: its shape and training, and how translations are searched.
+
+Torch is not loaded here before a shape is asked for: the command line needs the settings, but no model.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertsmith.encoders.encoder_decoder import TransformerConfig
 from bertsmith.settings import help_field, require, require_limits, split_settings
 from bertsmith.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from bertsmith.encoders.encoder_decoder import TransformerConfig
 
 _WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
@@ -49,8 +54,10 @@ class TranslationSettings:
             require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
         require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
 
-    def config(self, pieces: int) -> TransformerConfig:
+    def config(self, pieces: int) -> "TransformerConfig":
         """The shape of the model with a vocabulary of that many pieces."""
+        from bertsmith.encoders.encoder_decoder import TransformerConfig
+
         shape = TransformerConfig.named(self.size, vocab_size=pieces)
         return TransformerConfig.named(
             self.size,
