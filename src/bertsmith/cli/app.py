@@ -111,7 +111,7 @@ COMMANDS = (
     Command(
         translation.train_translation,
         "train-translation",
-        "bertsmith train-translation my-pairs.tsv --steps 12 --pieces 60 --out my-translation",
+        "bertsmith train-translation my-numbers.tsv --pieces 60 --steps 12 --out my-translation",
         translation.train_settings,
         not_run="it needs pairs of texts; the page on language models runs it",
     ),
