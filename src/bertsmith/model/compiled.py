@@ -19,7 +19,7 @@ from bertsmith.model.encoder import Encoder
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.settings import require
 
-REGIONS = ("project", "finish")  # the methods of a layer that are compiled
+REGIONS = ("project", "add_attention", "feed_forward")  # the methods of a layer that are compiled
 
 
 def compile_layers(encoder: Encoder, device: str, backend: str = "inductor") -> None:

@@ -50,6 +50,7 @@ class EncoderConfig:
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
     norms_embeddings: ClassVar[bool] = True
+    scales_embeddings: ClassVar[bool] = False  # word vectors are multiplied by the square root of their width
     has_biases: ClassVar[bool] = True  # of linear layers and norms
     has_equal_layers: ClassVar[bool] = True  # any layer can take the place of another one
     norms_last: ClassVar[bool] = False  # a norm follows the last layer
