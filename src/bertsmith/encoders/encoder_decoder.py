@@ -21,12 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.model.attention import attention
-from bertsmith.model.batch import Batch, runs_of
+from bertsmith.model.batch import Batch
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.earlier import Earlier
 from bertsmith.model.layers import initialize, linear, norm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
+from bertsmith.model.runs import runs_of
 from bertsmith.model.source import Source
 from bertsmith.model.transformer import Embeddings, Layer, Pass, joined
 from bertsmith.settings import help_field
