@@ -18,7 +18,7 @@ from bertsmith.model.noise import RowNoise
 SHAPES = ([8, 8, 9], [5, 6, 30], [20, 20, 20], [7, 7], [31, 2, 2, 2], [64], [3, 3, 3, 3, 3, 3])
 # The compiler of torch imports deprecated parts of torch, and looks at gradients that are not there.
 pytestmark = pytest.mark.filterwarnings("ignore")
-MOST_GRAPHS = 4  # two regions, for a last layer that computes all positions or only some
+MOST_GRAPHS = 6  # three regions, for a last layer that computes all positions or only some
 
 
 @pytest.fixture(autouse=True)
