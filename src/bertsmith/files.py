@@ -92,7 +92,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
                 if entry.is_dir():
                     _sync_folder(entry)
                 else:
-                    _sync_file(entry)
+                    sync_file(entry)
             _sync_folder(partial)
             # The block may have taken hours, so check again.
             _require_place(path, replace)
@@ -357,7 +357,8 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def _sync_file(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Makes the system write a file to its disk, so that it survives a power cut."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
 

@@ -21,21 +21,28 @@ SECONDS_BETWEEN_PLAIN_LINES = 10.0
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _silent = 0  # number of open `quiet` blocks, over all threads
+_mute = 0  # number of those that silence warnings too
 _said: list[set[str]] = []  # what was written in each open `said_once` block
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silences all progress output while the block runs, in all threads; for tests and library use."""
-    global _silent
+def quiet(*, warnings: bool = False) -> Iterator[None]:
+    """Silences all progress output while the block runs, in all threads; for tests and library use.
+
+    Args:
+        warnings: also those, because another process gives them.
+    """
+    global _silent, _mute
     with _lock:
         _silent += 1
+        _mute += warnings
     try:
         yield
     finally:
         with _lock:
             _silent -= 1
+            _mute -= warnings
 
 
 @contextlib.contextmanager
@@ -63,7 +70,8 @@ def visible(text: str) -> str:
 
 def warn(text: str) -> None:
     """Writes a one-line warning to stderr, even when quiet, if something is not done exactly as requested."""
-    _say(f"warning: {' '.join(text.split())}")
+    if not _mute:
+        _say(f"warning: {' '.join(text.split())}")
 
 
 def tell(text: str) -> None:

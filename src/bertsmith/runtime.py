@@ -25,6 +25,8 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "flo
 PRODUCTS = ("auto", "packed", "plain")
 # Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers.
 INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
+# Tokens per micro-batch of pre-training. On a GPU, one must take longer than the launch of its kernels.
+TRAINING_TOKENS = {"cpu": 4096, "cuda": 16384, "meta": 4096}
 # How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
 # CPUs, which sum in a different order.
 BATCH_TOLERANCE = 1e-5
@@ -77,6 +79,11 @@ class Runtime:
         """Tokens per batch at inference; affects speed and memory, not the result."""
         return INFERENCE_TOKENS[self.device.split(":")[0]]
 
+    @property
+    def training_tokens(self) -> int:
+        """Tokens per micro-batch of pre-training, if they are not set; affects memory and speed, not the result."""
+        return TRAINING_TOKENS[self.device.split(":")[0]]
+
     def tell(self) -> None:
         """Writes to stderr what the user should know: the note, or the precision that auto chose if it is not fp32."""
         if self.note:
@@ -94,11 +101,19 @@ class Runtime:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rank:
-    """The rank of this process among those that train together."""
+    """The rank of this process among those that train together.
+
+    Attributes:
+        index: its number, from 0.
+        count: the number of processes.
+        local_index: its number among those on the same machine.
+        restarts: how often `torchrun` has started the processes again because one of them ended.
+    """
 
     index: int = 0
     count: int = 1
     local_index: int = 0
+    restarts: int = 0
 
     @staticmethod
     def from_environment() -> "Rank":
@@ -107,6 +122,7 @@ class Rank:
             index=int(os.environ.get("RANK", "0")),
             count=int(os.environ.get("WORLD_SIZE", "1")),
             local_index=int(os.environ.get("LOCAL_RANK", "0")),
+            restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
 
@@ -131,13 +147,14 @@ def require_torch(source: object) -> None:
         ) from None
 
 
-def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
+def choose(device: str = "auto", precision: str = "auto", local_rank: int | None = None) -> Runtime:
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
-        local_rank: the GPU that "cuda" means when several processes train on one machine.
+        local_rank: the GPU that "cuda" means when several processes train on one machine; by default that of this
+            process.
 
     Raises:
         ConfigError: the device is not available or a name is unknown.
@@ -153,7 +170,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
 
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
-        device = f"cuda:{local_rank}" if device == "cuda" else device
+        if device == "cuda":
+            device = f"cuda:{Rank.from_environment().local_index if local_rank is None else local_rank}"
     _require_precision(precision, ("auto", *DTYPES))
     fast = fast_precisions(device)
     if precision == "auto":

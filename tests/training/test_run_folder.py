@@ -189,21 +189,21 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, capsys):
 
 
 def test_a_disk_that_is_full_while_saving_leaves_the_checkpoint_before(tmp_path, monkeypatch):
-    write = checkpoint_module._save
+    write = checkpoint_module.save_tensors
 
-    def full(tensors, path):
+    def full(tensors, path, rank):
         if path.name == "optimizer.safetensors" and "step-00000010" in str(path):
             path.write_bytes(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(tensors, path)
+        write(tensors, path, rank)
 
-    monkeypatch.setattr(checkpoint_module, "_save", full)
+    monkeypatch.setattr(checkpoint_module, "save_tensors", full)
     with pytest.raises(TrainingError) as caught:
         toy_run(tmp_path, ToyWorkload(), save_every=5)
     assert caught.value.found == "No space left on device"
     assert "the checkpoint of step 5 is intact" in caught.value.fix
     assert [entry.name for entry in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
-    monkeypatch.setattr(checkpoint_module, "_save", write)
+    monkeypatch.setattr(checkpoint_module, "save_tensors", write)
     straight, resumed = ToyWorkload(), ToyWorkload()
     toy_run(tmp_path, resumed, resume=True, save_every=5)
     toy_run(tmp_path / "straight", straight)

@@ -16,7 +16,9 @@ from bertsmith.randomness import generator
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
+from bertsmith.training.distributed import begun_before
 from bertsmith.training.pace import Pace
+from bertsmith.training.run_folder import SETTINGS_FILE
 
 ROWS = 8  # of a step
 
@@ -88,6 +90,7 @@ class ToyWorkload(Workload):
             self.model.drop.p = 0.0
         self.micro_batch, self.broken, self.jumps, self.pause = micro_batch, broken, jumps, pause
         self.clock = clock
+        self.die_at: int | None = None
         self.told: list[int] = []
         self.evaluations = 0
 
@@ -106,13 +109,18 @@ class ToyWorkload(Workload):
             y = y + 50.0
         mine = range(rank, ROWS, world)
         cuts = [list(mine)[i : i + self.micro_batch] for i in range(0, len(mine), self.micro_batch)]
-        return StepPlan(micro_batches=[(x[c], y[c]) for c in cuts], tokens=4 * ROWS, sequences=ROWS)
+        batches = [(x[c], y[c]) for c in cuts]
+        if step == self.die_at:
+            batches.append((None, None))
+        return StepPlan(micro_batches=batches, tokens=4 * ROWS, sequences=ROWS)
 
     def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
         time.sleep(self.pause)
         if self.clock is not None:
             self.clock.now += 1.0
         x, y = micro_batch
+        if x is None:
+            os.kill(os.getpid(), 9)
         squares = ((model(x) - y) ** 2).sum()
         return squares / ROWS, {"squares": squares.detach(), "count": torch.tensor(float(len(y)))}
 
@@ -155,6 +163,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--width", type=int, default=8)
     parser.add_argument("--plain", action="store_true", help="no dropout, micro-batches of 2")
+    parser.add_argument("--die-at", type=int, help="kill -9 of process 1 in this step, unless it was started again")
     parser.add_argument("--die-writing", type=int, help="kill -9 itself in the middle of writing this checkpoint")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -168,8 +177,11 @@ def main() -> None:
     )
     settings = toy_settings(steps=arguments.steps, save_every=5)
     rank = Rank.from_environment()
+    if rank.index == 1 and not rank.restarts:
+        workload.die_at = arguments.die_at
     with process_group(rank, torch.device("cpu")):
-        run = RunFolder.prepare(arguments.path, {"train": to_dict(settings)}, resume=arguments.resume, rank=rank)
+        resume = begun_before(arguments.resume, rank, arguments.path / SETTINGS_FILE)
+        run = RunFolder.prepare(arguments.path, {"train": to_dict(settings)}, resume=resume, rank=rank)
         train(workload, settings, run, rank=rank)
 
 
@@ -177,16 +189,16 @@ def _die_while_writing(step: int) -> None:
     """Stops the write of the optimizer's file at `step` halfway, without any cleanup."""
     from bertsmith.training import checkpoint
 
-    write = checkpoint._save
+    write = checkpoint.save_tensors
 
-    def half(tensors: dict[str, Tensor], path: Path) -> None:
-        write(tensors, path)
+    def half(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = None) -> None:
+        write(tensors, path, rank)
         if path.name == checkpoint.OPTIMIZER_FILE and f"step-{step:08d}" in str(path):
             with open(path, "r+b") as file:
                 file.truncate(path.stat().st_size // 2)
             os.kill(os.getpid(), 9)
 
-    checkpoint._save = half
+    checkpoint.save_tensors = half
 
 
 if __name__ == "__main__":

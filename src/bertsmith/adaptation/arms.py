@@ -22,6 +22,7 @@ from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.progress import tell
+from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
@@ -29,6 +30,7 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.task_files import read_task
+from bertsmith.training.distributed import told_by_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"
@@ -73,16 +75,25 @@ class FieldTask:
 
 
 def score_arm(
-    arm: str, model: str | Path, spec: TaskSpec, data: TaskData, out: Path, *, seeds: int | None, device: str
+    arm: str,
+    model: str | Path,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path,
+    *,
+    seeds: int | None,
+    device: str,
+    rank: Rank,
 ) -> None:
     """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
 
     Args:
         model: what the arm starts from.
         out: RUN.
+        rank: this process among those that fine-tune it.
     """
     place = out / TASK_FOLDER / arm
-    if (place / REPORT_FILE).is_file():
+    if told_by_first_rank((place / REPORT_FILE).is_file, rank):
         return
     tell(f"fine-tuning on {spec.title}: {arm}")
     folder = load_any(model)
@@ -97,7 +108,7 @@ def score_arm(
         FinetuningSettings(**parts[FinetuningSettings]),
         RecipeSettings(**parts[RecipeSettings]),
         seeds=seeds,
-        resume=(place / SETTINGS_FILE).is_file(),
+        resume=told_by_first_rank((place / SETTINGS_FILE).is_file, rank),
         recipe_name=AUTO,
         source_name=str(model),
     )

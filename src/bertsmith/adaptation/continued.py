@@ -19,7 +19,9 @@ from bertsmith.files import read_json_lines, write_json
 from bertsmith.pretraining.recipes import objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import amount, counted, duration
+from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
+from bertsmith.training.distributed import on_first_rank, told_by_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 START_FOLDER, MODEL_FOLDER = "start", "model"
@@ -57,7 +59,9 @@ class Continued:
         )
 
 
-def continued(prepared: Prepared, place: Path, model: str, outer: RunFolder | None, *, resume: bool) -> Continued:
+def continued(
+    prepared: Prepared, place: Path, model: str, outer: RunFolder | None, *, resume: bool, rank: Rank
+) -> Continued:
     """The pre-training in a folder, after it was started, resumed or found finished.
 
     Args:
@@ -65,6 +69,7 @@ def continued(prepared: Prepared, place: Path, model: str, outer: RunFolder | No
         model: the model as the user named it.
         outer: the run that this is the first part of, which is discarded together with this part if the settings do
             not allow a single step.
+        rank: this process among those that pre-train.
 
     Raises:
         BertsmithError: the corpus cannot be built, or the budget is too short for a step.
@@ -72,21 +77,20 @@ def continued(prepared: Prepared, place: Path, model: str, outer: RunFolder | No
     """
     run = place / "run"
     try:
-        if not (place / "corpus").is_dir():
-            settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
-            build_corpus(prepared.paths, prepared.tokenizer, place / "corpus", settings=settings)
-        if not (run / MODEL_FOLDER).is_dir():
+        on_first_rank(lambda: _build_corpus(prepared, place / "corpus"), rank)
+        if not told_by_first_rank((run / MODEL_FOLDER).is_dir, rank):
+            start = told_by_first_rank(lambda: _start(prepared, place, model), rank)
             pretrain(
                 place / "corpus",
                 run,
-                *settings_from_recipe({**_start(prepared, place, model), **_rates(prepared)}),
-                resume=(run / SETTINGS_FILE).is_file(),
+                *settings_from_recipe({**start, **_rates(prepared)}),
+                resume=told_by_first_rank((run / SETTINGS_FILE).is_file, rank),
             )
-            RunFolder.open(run).clear()
+            on_first_rank(RunFolder.open(run).clear, rank)
     except (ConfigError, InputError):
         # If nothing is trained yet, the folder would only block the next attempt.
         is_trained = (run / SETTINGS_FILE).is_file() and RunFolder.open(run).last_step() is not None
-        if not (resume or outer is None or is_trained):
+        if not (resume or outer is None or is_trained or rank.index):
             for entry in place.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -104,6 +108,13 @@ def continued(prepared: Prepared, place: Path, model: str, outer: RunFolder | No
         corpus_tokens=corpus.num_tokens,
         texts=[{name: file[name] for name in ("name", "words", "digest")} for file in files if "digest" in file],
     )
+
+
+def _build_corpus(prepared: Prepared, place: Path) -> None:
+    """Builds the corpus of the text unless it is there."""
+    if not place.is_dir():
+        settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
+        build_corpus(prepared.paths, prepared.tokenizer, place, settings=settings)
 
 
 def final_model(prepared: Prepared, out: Path, model: str, made: Continued) -> Path:

@@ -32,11 +32,19 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import require_unused
 from bertsmith.progress import tell, warn
-from bertsmith.runtime import choose
+from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require, split_settings, to_dict
 from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.distributed import (
+    begun_before,
+    in_process_group,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    told_by_first_rank,
+)
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
@@ -83,6 +91,7 @@ def forecast_adaptation(model: str | Path, texts: Sequence[str | Path], **settin
     return prepare(load_any(model), _paths(texts), chosen, reading).forecast
 
 
+@in_process_group
 def adapt(
     model: str | Path,
     texts: Sequence[str | Path],
@@ -122,11 +131,9 @@ def adapt(
     parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
-    out = Path(out)
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not (out / SETTINGS_FILE).is_file():
-        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
+    out, rank = Path(out), Rank.from_environment()
+    resume = begun_before(resume, rank, out / SETTINGS_FILE)
+    on_first_rank(lambda: _require_place(out, resume=resume), rank)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     field_task = spec = data = None
     if task is not None:
@@ -138,7 +145,7 @@ def adapt(
             seeds=seeds,
         )
         spec, data = field_task.read(folder)
-    prepared = prepare(folder, paths, chosen, reading, general=general_paths)
+    prepared = on_every_rank(lambda: prepare(folder, paths, chosen, reading, general=general_paths), rank)
     new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
     for note in prepared.text.notes:
         warn(note)
@@ -158,37 +165,56 @@ def adapt(
         **prepared.text.digests,
         **({} if data is None else {f"task {name}": digest for name, digest in data.digests.items()}),
     }
-    with locked_folder(out, create=not resume):
-        run = RunFolder.prepare(out, record, digests, resume=resume, may_change=_PLACES)
+    with locked_by_first_rank(out, rank, create=not resume):
+        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_PLACES)
         passages = _passages(prepared, chosen)
-        before = _losses_before(prepared, passages, out)
-        made = continued(prepared, out, str(model), run, resume=resume)
-        place = final_model(prepared, out, str(model), made)
-        after = _losses(load_any(place), passages, chosen)
+        before = on_first_rank(lambda: _losses_before(prepared, passages, out), rank)
+        made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
+        place = Path(told_by_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
+        after = on_first_rank(lambda: _losses(load_any(place), passages, chosen), rank)
         if field_task is not None and spec is not None and data is not None:
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
             if new is not None:
-                continued(new, out / FROM_SCRATCH, str(model), None, resume=resume)
+                continued(new, out / FROM_SCRATCH, str(model), None, resume=resume, rank=rank)
                 arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
             for arm, start in arms.items():
-                score_arm(arm, start, spec, data, out, seeds=field_task.seeds, device=chosen.device)
-        report = {
-            "trained": made.line(prepared),
-            "added": list(prepared.added[:50]),
-            "fragmentation": _fragmentation(prepared),
-            "losses": {
-                name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
-                for name in passages
-            },
-            "task": None if field_task is None else task_report(out),
-            "forecast": prepared.forecast.to_dict(),
-            "advice": prepared.forecast.advice(),
-            "texts": made.texts,
-            "settings": run.record["settings"],
-            "machine": run.record["machine"],
-            "versions": run.record["versions"],
-        }
-        return AdaptationResult(report=report, model=place, page=write_report(out, report))
+                score_arm(arm, start, spec, data, out, seeds=field_task.seeds, device=chosen.device, rank=rank)
+
+        def report() -> dict[str, Any]:
+            assert before is not None, "rank 0 measured it"
+            assert after is not None, "rank 0 measured it"
+            return {
+                "trained": made.line(prepared),
+                "added": list(prepared.added[:50]),
+                "fragmentation": _fragmentation(prepared),
+                "losses": {
+                    name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
+                    for name in passages
+                },
+                "task": None if field_task is None else task_report(out),
+                "forecast": prepared.forecast.to_dict(),
+                "advice": prepared.forecast.advice(),
+                "texts": made.texts,
+                "settings": run.record["settings"],
+                "machine": run.record["machine"],
+                "versions": run.record["versions"],
+            }
+
+        found = told_by_first_rank(report, rank)
+        page = told_by_first_rank(lambda: str(write_report(out, found)), rank)
+        return AdaptationResult(report=found, model=place, page=Path(page))
+
+
+def _require_place(out: Path, *, resume: bool) -> None:
+    """Checks that a run that is resumed is there, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not (out / SETTINGS_FILE).is_file():
+        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
 
 
 def _paths(given: Sequence[str | Path]) -> list[Path]:

@@ -13,7 +13,7 @@ Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adap
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,17 @@ from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import Source, find_sources
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import require_unused
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import counted, tell, warn
+from bertsmith.runtime import Rank
 from bertsmith.settings import require, require_number
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task_files import read_examples
 from bertsmith.training.budget import BudgetError
+from bertsmith.training.distributed import locked_by_first_rank, on_first_rank, told_by_first_rank
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
@@ -145,24 +147,20 @@ def continue_pretraining(
         RunError: the folder is in use, or holds another run.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    place = out / CONTINUED
-    if resume:
-        _require_begun(out)
-    else:
-        require_unused(out, "resume it with --resume or name another folder")
+    place, rank = out / CONTINUED, Rank.from_environment()
     model, folder, record = place / "run" / "model", load_any(source), text.record()
-    with locked_folder(out):
+    on_first_rank(lambda: _require_place(out, resume=resume), rank)
+    with locked_by_first_rank(out, rank):
         if resume:
-            _require_same(place / TEXT_FILE, record)
-        if model.is_dir():
+            on_first_rank(lambda: _require_same(place / TEXT_FILE, record), rank)
+        if told_by_first_rank(model.is_dir, rank):
             return model
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            write_json(place / TEXT_FILE, record)
-            _pretrain(folder, str(source), text, place, device, precision, seed)
+            on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
+            _pretrain(folder.config, str(source), text, place, device, precision, seed, rank)
         except (InputError, ConfigError) as error:
             # Nothing is trained yet, and the folder would only block the next attempt.
-            if not resume:
+            if not (resume or rank.index):
                 shutil.rmtree(place)
             if isinstance(error, BudgetError):
                 fix = f"allow more than {error.minutes:g} with --continue-minutes, or give --continue-steps instead"
@@ -170,7 +168,7 @@ def continue_pretraining(
                 raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
             raise
         # What is left to do needs the model alone.
-        RunFolder.open(place / "run").clear()
+        on_first_rank(RunFolder.open(place / "run").clear, rank)
     return model
 
 
@@ -192,22 +190,38 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
             yield Document(source, list(sentences))
 
 
-def _pretrain(
-    folder: ModelFolder, source: str, text: TaskText, place: Path, device: str, precision: str, seed: int
-) -> None:
-    """Builds the corpus unless it is there, and starts or resumes the run."""
-    config = folder.config
-    longest = min(WINDOW if config.is_recurrent else ROW_LENGTH, config.max_tokens)
+def _row_length(config: EncoderConfig) -> int:
+    """The tokens of a row, or of a window of a recurrent model."""
+    return min(WINDOW if config.is_recurrent else ROW_LENGTH, config.max_tokens)
+
+
+def _build_corpus(folder: ModelFolder, text: TaskText, place: Path, record: Mapping[str, Any]) -> None:
+    """Writes what is read, and its corpus unless that is there."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / TEXT_FILE, record)
     if not (place / "corpus").is_dir():
         tokenizer = folder.require_tokenizer()
         build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
-        _check_text(Corpus.open(place / "corpus"), text.path, longest)
+        _check_text(Corpus.open(place / "corpus"), text.path, _row_length(folder.config))
+
+
+def _pretrain(
+    config: EncoderConfig,
+    source: str,
+    text: TaskText,
+    place: Path,
+    device: str,
+    precision: str,
+    seed: int,
+    rank: Rank,
+) -> None:
+    """Starts or resumes the run."""
     settings = settings_from_recipe(
         {
             **text.budget,
             "init": source,
             "objective": objective_for(config),
-            "max_length": longest,
+            "max_length": _row_length(config),
             **_tracks(place / "corpus", config),
             "evaluation_rows": 256,
             "device": device,
@@ -215,7 +229,8 @@ def _pretrain(
             "seed": seed,
         }
     )
-    pretrain(place / "corpus", place / "run", *settings, resume=(place / "run" / SETTINGS_FILE).is_file())
+    begun = told_by_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
+    pretrain(place / "corpus", place / "run", *settings, resume=begun)
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:
@@ -242,6 +257,18 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
     )
     if unknown > UNKNOWN_SHARE:
         warn(f"{unknown:.1%} of the tokens of '{path}' are [UNK]: the vocabulary of the model does not fit this text")
+
+
+def _require_place(out: Path, *, resume: bool) -> None:
+    """Checks that a run that is resumed has begun with text, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    if resume:
+        _require_begun(out)
+    else:
+        require_unused(out, "resume it with --resume or name another folder")
 
 
 def _require_begun(out: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, given, print_json, print_table, say
+from bertsmith.cli.options import JsonOption, ResumeRunOption, given, print_json, print_table, say
 from bertsmith.settings import require
 
 
@@ -60,7 +60,7 @@ def adapt(
     check: Annotated[
         bool, typer.Option("--check", help="only say whether the text is enough and how long it takes")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
+    resume: ResumeRunOption = False,
     json: JsonOption = False,
     **values: Any,
 ) -> None:
@@ -74,6 +74,7 @@ def adapt(
     from bertsmith.adaptation.run import adapt as run_adaptation
     from bertsmith.adaptation.run import forecast_adaptation
     from bertsmith.errors import ConfigError
+    from bertsmith.runtime import Rank
 
     if check:
         others = {
@@ -109,6 +110,8 @@ def adapt(
         resume=resume,
         **given(values),
     )
+    if Rank.from_environment().index:
+        return  # process 0 prints for all
     if json:
         print_json(result.report)
         return

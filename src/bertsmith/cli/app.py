@@ -22,11 +22,13 @@ from bertsmith.cli import (
     documents,
     finetuning,
     inference,
+    plan,
     pretraining,
     search,
     serve,
     sizes,
     text,
+    translation,
     vectors,
     vocabulary,
     word_vectors,
@@ -34,6 +36,8 @@ from bertsmith.cli import (
 from bertsmith.cli.options import note, with_settings
 from bertsmith.cli.usage import UsageError, usage_line
 from bertsmith.errors import BertsmithError
+from bertsmith.runtime import Rank
+from bertsmith.settings import require
 
 # Rounds that a waiting thread of torch spins before it sleeps: about 25 microseconds, as long as the pauses between the
 # products of a forward pass. benchmarks/busy_machine.py --spins compares other values.
@@ -48,6 +52,7 @@ class Command(NamedTuple):
             command that runs, because the classes may be in packages that are slow to import.
         not_run: why the check of the docs skips the example; empty if the example is run.
         misplaced: what to do with an extra argument, such as a file given to a command that reads stdin.
+        trains: it may run as several processes of `torchrun`.
     """
 
     function: Callable[..., None]
@@ -56,6 +61,7 @@ class Command(NamedTuple):
     settings: Callable[[], Sequence[type]] = tuple
     not_run: str = ""
     misplaced: str = ""
+    trains: bool = False
 
 
 COMMANDS = (
@@ -80,7 +86,9 @@ COMMANDS = (
         "pretrain",
         "bertsmith pretrain my-corpus --size tiny --steps 12 --out my-run",
         pretraining.pretrain_settings,
+        trains=True,
     ),
+    Command(plan.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40", plan.plan_settings),
     Command(pretraining.report, "report", "bertsmith report my-run"),
     Command(
         inference.fill,
@@ -108,17 +116,34 @@ COMMANDS = (
         not_run="it needs a language model; the page on language models runs it",
     ),
     Command(
+        translation.train_translation,
+        "train-translation",
+        "bertsmith train-translation my-numbers.tsv --pieces 60 --steps 12 --out my-translation",
+        translation.train_settings,
+        not_run="it needs pairs of texts; the page on language models runs it",
+    ),
+    Command(
+        translation.translate,
+        "translate",
+        "echo '4 2' | bertsmith translate --model my-translation/model",
+        translation.translate_settings,
+        not_run="it needs a translation model; the page on language models runs it",
+        misplaced="pass the lines on stdin: bertsmith translate --model DIR < FILE",
+    ),
+    Command(
         finetuning.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         finetuning.finetune_settings,
         misplaced="pass the files with --train and --dev",
+        trains=True,
     ),
     Command(
         adaptation.adapt,
         "adapt",
         "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
         adaptation.adapt_settings,
+        trains=True,
     ),
     Command(
         finetuning.evaluate,
@@ -158,12 +183,14 @@ COMMANDS = (
         "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
         distillation.distill_settings,
         misplaced="pass the files with --train, --dev and --unlabelled",
+        trains=True,
     ),
     Command(
         distillation.distill_corpus,
         "distill corpus",
         "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
         distillation.corpus_settings,
+        trains=True,
     ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(
@@ -316,6 +343,7 @@ def main() -> None:
     given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     chosen = next(iter(_with_one_name(given, [command.name for command in COMMANDS])), None)
     try:
+        _require_one_process(chosen)
         code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
     except SystemExit:
         # What typer leaves behind when the reader of stdout has closed it, as in `| head -1`; its exit code is 1.
@@ -347,6 +375,21 @@ def main() -> None:
         called = next((command for command in COMMANDS if command.name == chosen), None)
         _fail(usage_line(error, called.example, called.misplaced) if called else usage_line(error), 2)
     sys.exit(code or 0)
+
+
+def _require_one_process(chosen: str | None) -> None:
+    """Refuses several processes for a command that does not train: each would do all of its work.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    trains = [command.name for command in COMMANDS if command.trains]
+    require(
+        chosen is None or chosen in trains or Rank.from_environment().count == 1,
+        expected=f"one of the commands {', '.join(trains)} under torchrun",
+        found=str(chosen),
+        fix="start it without torchrun",
+    )
 
 
 def _system_error(error: OSError) -> str:

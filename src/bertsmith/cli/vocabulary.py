@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, EngineOption, RulesOption, TextArguments, note, say, settings_from
+from bertsmith.cli.options import (
+    CasedOption,
+    EngineOption,
+    RulesOption,
+    TextArguments,
+    TextColumnOption,
+    note,
+    say,
+    settings_from,
+)
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
@@ -30,7 +39,7 @@ def vocab(
     method: Annotated[
         str, typer.Option(help="wordpiece, for a vocab.txt; or bpe, the byte pairs of GPT, for a tokenizer.json")
     ] = "wordpiece",
-    column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
+    column: TextColumnOption = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,

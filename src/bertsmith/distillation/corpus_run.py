@@ -23,12 +23,13 @@ from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.errors import CheckpointError, RunError
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import require_unused
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import counted, tell
-from bertsmith.runtime import choose
+from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
+from bertsmith.training.distributed import begun_before, locked_by_first_rank, on_first_rank
 from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import SETTINGS_FILE, START
 
@@ -71,10 +72,9 @@ def distill_corpus(
         BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not (out / SETTINGS_FILE).is_file():
-        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
+    rank = Rank.from_environment()
+    resume = begun_before(resume, rank, out / SETTINGS_FILE)
+    on_first_rank(lambda: _require_place(out, resume=resume), rank)
     for name in ("init", "size", "config", "architecture", "initialization"):
         require(
             given.get(name) is None,
@@ -108,9 +108,21 @@ def distill_corpus(
         f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
     )
     if not resume:
-        with locked_folder(out):
-            _write_start(student.folder, out / START)
+        with locked_by_first_rank(out, rank):
+            on_first_rank(lambda: _write_start(student.folder, out / START), rank)
     return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+
+
+def _require_place(out: Path, *, resume: bool) -> None:
+    """Checks that a run that is resumed is there, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not (out / SETTINGS_FILE).is_file():
+        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

@@ -18,9 +18,10 @@ from typing import Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.distillation.logits import removed_if_refused
 from bertsmith.distillation.settings import WITHOUT, DistillationSettings
 from bertsmith.distillation.students import Student, student_of
-from bertsmith.distillation.task_teaching import TaskTeaching, state_pairs, summary_of
+from bertsmith.distillation.task_teaching import TaskTeaching, comparable, state_pairs, summary_of
 from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import Logits
 from bertsmith.errors import RunError
@@ -30,13 +31,21 @@ from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import require_unused
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import said_once, tell
+from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.distributed import (
+    begun_before,
+    in_turn,
+    locked_by_first_rank,
+    on_first_rank,
+    told_by_first_rank,
+)
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
 SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
@@ -94,10 +103,9 @@ def distill_task(
         BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; what was computed is kept.
     """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not out.is_dir():
-        raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
+    rank = Rank.from_environment()
+    resume = begun_before(resume, rank, out)
+    on_first_rank(lambda: _require_place(out, resume=resume), rank)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     require(
@@ -108,12 +116,17 @@ def distill_task(
     )
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
     tell(f"teacher: {summary_of(folder)}; student: {student.about}")
-    with locked_folder(out, create=not resume):
-        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
-    job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
-    if settings.has_states or settings.first_stage:
-        state_pairs(job, lesson.model.encoder, settings.of_first_stage() if settings.first_stage else settings)
-    taught = lesson.logits_of(job.train)
+    of_states = settings.of_first_stage() if settings.first_stage else settings
+    if of_states.has_states:
+        comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
+    with locked_by_first_rank(out, rank, create=not resume), removed_if_refused(out / TEACHER):
+        lesson = in_turn(
+            lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER), rank
+        )
+        job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
+        if of_states.has_states:
+            state_pairs(job, lesson.model.encoder, of_states)
+        taught = in_turn(lambda: lesson.logits_of(job.train), rank)
     if settings.first_stage:
         job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
     teaching = _teaching(job, lesson, student, taught, settings)
@@ -123,6 +136,18 @@ def distill_task(
         same = {**given, **_as_many_steps(job, labelled)}
         without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
+
+
+def _require_place(out: Path, *, resume: bool) -> None:
+    """Checks that a run that is resumed is there, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not out.is_dir():
+        raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
 
 
 def _job(
@@ -233,7 +258,7 @@ def _trained(
         job.settings,
         job.recipe,
         seeds=seeds,
-        resume=resume and (out / SETTINGS_FILE).is_file(),
+        resume=told_by_first_rank(lambda: resume and (out / SETTINGS_FILE).is_file(), Rank.from_environment()),
         recipe_name=names["recipe_name"],
         source_name=names["source_name"],
     )

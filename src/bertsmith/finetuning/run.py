@@ -26,14 +26,20 @@ from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
-from bertsmith.runtime import Rank
-from bertsmith.settings import require
+from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.distributed import (
+    begun_before,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    process_group,
+    told_by_first_rank,
+)
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 if TYPE_CHECKING:
@@ -78,8 +84,12 @@ def finetune(
     head: type[OwnHead] | None = None,
     recipe_name: str = "2018",
     source_name: str | None = None,
+    prepared_by: Mapping[str, Any] | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
+
+    Several processes of `torchrun` train whole seeds each if there are at least as many seeds as processes, with the
+    results of one process; otherwise they share every step. All of them return the result.
 
     Args:
         source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read; or a job of the same
@@ -94,38 +104,92 @@ def finetune(
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
         source_name: the base model as the user named it, for the record.
+        prepared_by: settings that made the examples what they are, by name, for the record.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    require(
-        Rank.from_environment().count == 1,
-        expected="a single process for fine-tuning",
-        found=f"{Rank.from_environment().count} processes of torchrun",
-        fix="start it without torchrun",
-    )
+    settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
+    rank = Rank.from_environment()
+    with process_group(rank, choose(settings.device, settings.precision).torch_device):
+        begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
+        names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
+        return _told(_finetune(job, Path(out), seeds, names, rank, resume=begun), rank)
+
+
+def _finetune(
+    job: FinetuningJob, out: Path, seeds: int | None, names: Mapping[str, Any], rank: Rank, *, resume: bool
+) -> FinetuningResult | None:
+    """The result, on rank 0; see `finetune`."""
     from bertsmith.finetuning.baselines import baselines_of
 
-    settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
-    job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
-    count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
-    record = {**job.record(), "model": source_name or str(job.folder.path), "seeds": count, "recipe": recipe_name}
-    with locked_folder(Path(out), create=not resume):
-        free = ("model", "recipe", *WITHOUT_EFFECT)
-        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
-        for line in (*opening_lines(job), f"settings of recipe {recipe_name}, and those given: {options_of(job)}"):
+    count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
+    record = {**job.record(), **names, "seeds": count}
+    with locked_by_first_rank(out, rank, create=not resume):
+        free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
+        run = RunFolder.prepare(out, record, job.digests(), resume=resume, rank=rank, may_change=free)
+        for line in (
+            *opening_lines(job),
+            f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
+            *_who_trains(count, rank),
+        ):
             tell(line)
-        baselines = baselines_of(job, run.path, resume=resume)
-        first = job.training.seed
-        trained = []
-        for number, seed in enumerate(range(first, first + count), start=1):
-            label = f"training {number} of {count}, seed {seed}" if count > 1 else "training"
-            trained.append(_train_seed(job, run.path, seed, resume, label))
-        return _finish(job, run, trained, baselines)
+        baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
+
+        def trained(number: int, who: Rank, *, again: bool) -> tuple[Path, SeedResult, int]:
+            seed = job.training.seed + number
+            label = f"training {number + 1} of {count}, seed {seed}" if count > 1 else "training"
+            return _train_seed(job, run.path, seed, again, label, who)
+
+        if is_spread(count, rank):
+            mine = range(count)[rank.index :: rank.count]
+            on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
+        else:
+            results = [trained(number, rank, again=resume) for number in range(count)]
+
+        def finish() -> FinetuningResult:
+            assert baselines is not None, "rank 0 computed them"
+            # Those of other processes are read from their folders.
+            every = [trained(n, Rank(), again=True) for n in range(count)] if is_spread(count, rank) else results
+            return _finish(job, run, every, baselines)
+
+        return on_first_rank(finish, rank)
 
 
-def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: str) -> tuple[Path, SeedResult, int]:
+def is_spread(count: int, rank: Rank) -> bool:
+    """Whether each process trains whole seeds by itself, because there is at least one for each."""
+    return 1 < rank.count <= count
+
+
+def _who_trains(count: int, rank: Rank) -> list[str]:
+    """What each of several processes does, in a sentence; nothing for one process."""
+    if rank.count == 1:
+        return []
+    if is_spread(count, rank):
+        return [f"{rank.count} processes train {count} seeds, each whole seeds by itself"]
+    return [f"{rank.count} processes share every step, because there are fewer seeds than processes"]
+
+
+def _told(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
+    """The result of rank 0, on every rank."""
+    if result is not None and rank.count == 1:
+        return result
+
+    def as_plain() -> dict[str, Any]:
+        assert result is not None, "rank 0 has it"
+        runs = [dataclasses.asdict(one) for one in result.runs]
+        return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
+
+    told = told_by_first_rank(as_plain, rank)
+    spec, runs = TaskSpec.from_dict(told["spec"], "process 0"), [SeedResult(**one) for one in told["runs"]]
+    return FinetuningResult(spec=spec, runs=runs, best=told["best"], report=told["report"])
+
+
+def _train_seed(
+    job: FinetuningJob, out: Path, seed: int, resume: bool, label: str, rank: Rank
+) -> tuple[Path, SeedResult, int]:
     """The folder of the training with a seed, its result, and how often it collapsed and was restarted.
 
     A restart has another seed and half the learning rate. If all starts collapse, the one with the best score is kept.
@@ -136,7 +200,7 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: s
         path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
         drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
         share, name = RATE_AFTER_COLLAPSE**again, f"{label}, start {again + 1}" if again else label
-        result = job.train_once(path, drawn, resume=resume, rate_share=share, label=name)
+        result = job.train_once(path, drawn, resume=resume, rate_share=share, label=name, rank=rank)
         if not result.collapsed:
             return path, result, again
         collapsed.append((path, result))

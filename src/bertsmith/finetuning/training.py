@@ -35,13 +35,14 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
 from bertsmith.progress import warn
-from bertsmith.runtime import Runtime, choose
+from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.training.distributed import told_by_first_rank
 from bertsmith.training.loop import TrainResult, train
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.teaching import Teaching
 
@@ -251,6 +252,7 @@ class FinetuningJob:
         resume: bool = False,
         rate_share: float = 1.0,
         label: str = "training",
+        rank: Rank | None = None,
     ) -> SeedResult:
         """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
 
@@ -259,18 +261,18 @@ class FinetuningJob:
             resume: the folder may already hold this training.
             rate_share: the peak learning rate as a fraction of that of the job.
             label: what its progress is called.
+            rank: this process among those that share every step of the training; by default it trains alone.
 
         Raises:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
         """
-        done = path / REPORT_FILE
-        if resume and done.is_file():
-            RunFolder.open(path).clear()  # a kill may have come before that
-            return SeedResult(**read_json(done))
+        done, rank = path / REPORT_FILE, rank or Rank()
+        if resume and (found := told_by_first_rank(lambda: self._finished(path), rank)):
+            return SeedResult(**found)
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
-        begun = resume and (path / "settings.json").exists()
-        run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
+        begun = told_by_first_rank(lambda: resume and is_run(path), rank)
+        run = RunFolder.prepare(path, record, self.digests(), resume=begun, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)
@@ -286,12 +288,25 @@ class FinetuningJob:
             on_scores=on_scores,
             teaching=self.teaching,
         )
-        outcome = train(workload, training, run, label=label)
-        result, spec = self._judge(path, training, outcome, workload.model)
-        self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
-        write_json(done, dataclasses.asdict(result))
-        run.clear()
-        return result
+        outcome = train(workload, training, run, rank=rank, label=label)
+
+        def finish() -> dict[str, Any]:
+            result, spec = self._judge(path, training, outcome, workload.model)
+            self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
+            write_json(done, dataclasses.asdict(result))
+            run.clear()
+            return dataclasses.asdict(result)
+
+        return SeedResult(**told_by_first_rank(finish, rank))
+
+    @staticmethod
+    def _finished(path: Path) -> dict[str, Any]:
+        """The result of a training that is finished; empty if it is not."""
+        if not (path / REPORT_FILE).is_file():
+            return {}
+        RunFolder.open(path).clear()  # a kill may have come before that
+        found: dict[str, Any] = read_json(path / REPORT_FILE)
+        return found
 
     def _judge(
         self, path: Path, training: TrainSettings, outcome: TrainResult, model: EncoderForTask

@@ -3,27 +3,41 @@
 The grid combines the paper's with other common lists. Optuna samples from it without repetition and prunes trials that
 fall behind after an epoch. Its journal is in the folder, so a stopped search can be resumed.
 
+Several processes of `torchrun` each train whole trials, as many at a time as there are processes. Which settings come
+next does not depend on the scores, and a trial is judged against those that one process would have finished before it:
+so the table is the same. A trial that falls behind is then trained to its end before that is known.
+
 Source: Devlin et al. (2018), appendix A.3 (batch sizes 16, 32; learning rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
 """
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.finished_run import TABLE_FILE
+from bertsmith.finetuning.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import require_unused
 from bertsmith.progress import warn
+from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.distributed import (
+    from_all_ranks,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    told_by_first_rank,
+)
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 
 JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"
@@ -66,10 +80,11 @@ def tune(
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
+    rank = Rank.from_environment()
     if not resume:
-        require_unused(out, "name another folder", besides=(CONTINUED,))
+        on_first_rank(lambda: require_unused(out, "name another folder", besides=(CONTINUED,)), rank)
     folder = search_folder(out)
-    with locked_folder(folder):
+    with locked_by_first_rank(folder, rank):
         settings, recipe = search_settings(
             source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
         )
@@ -110,12 +125,12 @@ def search_settings(
         ConfigError: Optuna is not installed, or there are no dev examples to select by.
         RunError: the folder is not empty, or contains a different search.
     """
-    optuna = _optuna()
+    _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
+    rank = Rank.from_environment()
     if not resume:
-        require_unused(out, "resume with --resume or remove it")
-    out.mkdir(parents=True, exist_ok=True)
+        on_first_rank(lambda: require_unused(out, "resume with --resume or remove it"), rank)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     record = {
         "digests": job.digests(),
@@ -123,55 +138,146 @@ def search_settings(
         "train": unless_new(to_dict(recipe)),
         "grid": dict(grid),
     }
-    _require_same(out, record if head is None else {**record, "head": head.__name__})
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
-    study = optuna.create_study(
-        storage=storage,
-        study_name="search",
-        direction="maximize",
-        load_if_exists=True,
-        sampler=optuna.samplers.GridSampler({name: list(choices) for name, choices in grid.items()}, seed=recipe.seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
-    )
-    metric = job.task.selection_metric
-    finished = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
+    on_first_rank(lambda: _require_same(out, record if head is None else {**record, "head": head.__name__}), rank)
+    search = _Search(job, out, settings, recipe, grid, trials)
+    study = on_first_rank(search.study, rank)
+    while upcoming := told_by_first_rank(lambda: search.upcoming(study, rank.count), rank):
+        attempts = search.attempts(upcoming, rank)
+        on_first_rank(functools.partial(search.enter, study, attempts), rank)
+    return _changed(settings, recipe, told_by_first_rank(lambda: search.best(study), rank))
 
-    def objective(trial: Any) -> float:
-        values = {name: trial.suggest_categorical(name, list(choices)) for name, choices in grid.items()}
-        changed, rates = _changed(settings, recipe, values)
-        epoch = 0
+
+class _Search:
+    """A search for the settings of a job in a folder: the study of Optuna, and the trainings that are its trials."""
+
+    def __init__(
+        self,
+        job: FinetuningJob,
+        out: Path,
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        grid: Mapping[str, tuple[float, ...]],
+        trials: int,
+    ) -> None:
+        self.job, self.out, self.settings, self.recipe, self.grid = job, out, settings, recipe, grid
+        self.metric = job.task.selection_metric
+        self.total = min(trials, math.prod(len(choices) for choices in grid.values()))
+        self._twin: Any = None
+
+    def study(self) -> Any:
+        """The study of the folder, new or as an earlier start left it."""
+        optuna = _optuna()
+        journal = optuna.storages.journal.JournalFileBackend(str(self.out / JOURNAL_FILE))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name="search",
+            direction="maximize",
+            load_if_exists=True,
+            sampler=self._sampler(),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
+        )
+        # It draws what the study will draw, before there are scores.
+        self._twin = optuna.create_study(direction="maximize", sampler=self._sampler())
+        self._twin.add_trials(study.get_trials())
+        return study
+
+    def _sampler(self) -> Any:
+        space = {name: list(choices) for name, choices in self.grid.items()}
+        return _optuna().samplers.GridSampler(space, seed=self.recipe.seed)
+
+    def upcoming(self, study: Any, most: int) -> list[dict[str, Any]]:
+        """The number and the values of the next trials, at most `most`; none at the end.
+
+        A single trial is trained as it is entered, so it needs neither.
+        """
+        states = _optuna().trial.TrialState
+        finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+        count, first = min(most, self.total - len(finished)), len(study.get_trials(deepcopy=False))
+        if most == 1:
+            return [{}] * count
+        drawn = list[dict[str, Any]]()
+
+        def draw(trial: Any) -> float:
+            drawn.append({"number": first + len(drawn), "values": self._suggested(trial)})
+            return 0.0
+
+        for _ in range(count):
+            self._twin.optimize(draw, n_trials=1)
+        return drawn
+
+    def attempts(self, upcoming: Sequence[Mapping[str, Any]], rank: Rank) -> list[dict[str, Any] | None]:
+        """For each trial, its scores after each epoch and at the end; each process trains one. None for one process."""
+        if rank.count == 1:
+            return [None] * len(upcoming)
+        by_epoch: list[dict[str, float]] = []
+
+        def train() -> dict[str, Any] | None:
+            if rank.index >= len(upcoming):
+                return None
+            number, values = upcoming[rank.index]["number"], upcoming[rank.index]["values"]
+            trained = self._train(number, values, lambda scores: by_epoch.append(dict(scores)))
+            return {"by_epoch": by_epoch, "trained": dataclasses.asdict(trained)}
+
+        return from_all_ranks(on_every_rank(train, rank), rank)[: len(upcoming)]
+
+    def enter(self, study: Any, attempts: Sequence[Mapping[str, Any] | None]) -> None:
+        """Enters trials into the study and the table, in order; one that no process has trained is trained now."""
+        for attempt in attempts:
+            study.optimize(functools.partial(self._objective, attempt), n_trials=1)
+            write_json(self.out / TABLE_FILE, _table(study))
+
+    def _objective(self, attempt: Mapping[str, Any] | None, trial: Any) -> float:
+        """The score of a trial; reports those of its epochs, so that it may be pruned."""
+        pruned, values, epoch = _optuna().TrialPruned, self._suggested(trial), 0
 
         def report(scores: Mapping[str, float]) -> None:
             nonlocal epoch
             epoch += 1
-            trial.report(scores[metric], epoch)
+            trial.report(scores[self.metric], epoch)
             if trial.should_prune():
-                raise optuna.TrialPruned
+                raise pruned
 
-        folder = out / f"trial-{trial.number:03d}"
         try:
-            trained = job.with_settings(changed, rates).train_once(folder, rates.seed, report)
-        except optuna.TrialPruned:
+            if attempt is None:
+                trained = self._train(trial.number, values, report)
+            else:
+                for scores in attempt["by_epoch"]:
+                    report(scores)
+                trained = SeedResult(**attempt["trained"])
+        except pruned:
+            folder = self._folder(trial.number)
             RunFolder.open(folder).clear()
+            (folder / REPORT_FILE).unlink(missing_ok=True)
+            shutil.rmtree(folder / MODEL_FOLDER, ignore_errors=True)
             raise
         trial.set_user_attr("seconds", trained.seconds)
         trial.set_user_attr("collapsed", trained.collapsed)
-        return trained.scores[metric]
+        return trained.scores[self.metric]
 
-    combinations = math.prod(len(choices) for choices in grid.values())
-    while len(study.get_trials(deepcopy=False, states=finished)) < min(trials, combinations):
-        study.optimize(objective, n_trials=1)
-        write_json(out / TABLE_FILE, _table(study))
-    completed = study.get_trials(deepcopy=False, states=finished[:1])
-    if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
-        tried = [_changed(settings, recipe, trial.params) for trial in completed]
-        advice = against_collapse(
-            learning_rate=min(rates.learning_rate for _, rates in tried),
-            epochs=max(one.epochs for one, _ in tried),
-            bias_correction=recipe.bias_correction,
-        )
-        warn(f"all trials that were not pruned collapsed to one answer; {advice}")
-    return _changed(settings, recipe, study.best_params)
+    def best(self, study: Any) -> dict[str, float]:
+        """The values of the best trial; warns if no trial is any good."""
+        completed = study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+        if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
+            tried = [_changed(self.settings, self.recipe, trial.params) for trial in completed]
+            advice = against_collapse(
+                learning_rate=min(rates.learning_rate for _, rates in tried),
+                epochs=max(one.epochs for one, _ in tried),
+                bias_correction=self.recipe.bias_correction,
+            )
+            warn(f"all trials that were not pruned collapsed to one answer; {advice}")
+        return dict(study.best_params)
+
+    def _suggested(self, trial: Any) -> dict[str, float]:
+        return {name: trial.suggest_categorical(name, list(choices)) for name, choices in self.grid.items()}
+
+    def _train(
+        self, number: int, values: Mapping[str, float], on_scores: Callable[[Mapping[str, float]], None]
+    ) -> SeedResult:
+        changed, rates = _changed(self.settings, self.recipe, values)
+        return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores)
+
+    def _folder(self, number: int) -> Path:
+        return self.out / f"trial-{number:03d}"
 
 
 def _changed(
@@ -202,6 +308,7 @@ def _table(study: Any) -> list[dict[str, Any]]:
 def _require_same(out: Path, record: dict[str, Any]) -> None:
     """Records the settings and files of the search, or compares them with an existing record."""
     path = out / SEARCH_FILE
+    out.mkdir(parents=True, exist_ok=True)
     if path.exists():
         if read_json(path) != _as_read(record):
             raise RunError(

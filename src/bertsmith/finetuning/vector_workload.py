@@ -5,12 +5,14 @@ compare every unit with all others of the step. A step of one micro-batch is com
 twice: first the vectors of all micro-batches without their graphs, from which follow the loss of the step and its
 gradient for each vector; then each micro-batch again, with that gradient of its vectors. Dropout is a function of
 (seed, step, row), so both passes drop the same elements, and the gradients are those of one large micro-batch, in the
-memory of a small one.
+memory of a small one. Where several processes share a step, each computes the vectors of all of them in the first pass,
+and those of its own micro-batches in the second.
 
 Source: Gao et al. (2021), "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3
 (GradCache).
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,20 +44,30 @@ class VectorTraining(Finetuning):
         self._gradients: dict[int, Tensor] = {}  # of the vectors of each micro-batch of the step
         self._shares: dict[int, Tensor] = {}
 
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""
+        plan_of = super().plan  # which a comprehension cannot call
+        own = plan_of(step, rank, world)
+        if world == 1 or self.vector_loss.is_sum:
+            return own
+        plans = [own if other == rank else plan_of(step, other, world) for other in range(world)]
+        return dataclasses.replace(own, everyone=[one for plan in plans for one in plan.micro_batches])
+
     def begin_step(self, model: nn.Module, plan: StepPlan) -> None:
         """Computes the vectors of the step, and the gradient of its loss for each, if its micro-batches share one."""
         self._gradients, self._shares = {}, {}
-        if self.vector_loss.is_sum or len(plan.micro_batches) == 1:
+        everyone = plan.everyone or plan.micro_batches
+        if self.vector_loss.is_sum or len(everyone) == 1:
             return
         with torch.no_grad():
-            parts = [self._vectors(model, micro_batch) for micro_batch in plan.micro_batches]
+            parts = [self._vectors(model, micro_batch) for micro_batch in everyone]
         leaves = [part.detach().requires_grad_() for part in parts]
-        counts = [_texts_of_units(micro_batch) for micro_batch in plan.micro_batches]
-        targets = [micro_batch.targets for micro_batch in plan.micro_batches]
+        counts = [_texts_of_units(micro_batch) for micro_batch in everyone]
+        targets = [micro_batch.targets for micro_batch in everyone]
         total = sum(len(part) for part in counts)
         loss = self.vector_loss.of(torch.cat(leaves), torch.cat(counts), torch.cat(targets), self._layer, total)
         gradients = torch.autograd.grad(loss, leaves)
-        for micro_batch, part, gradient in zip(plan.micro_batches, counts, gradients, strict=True):
+        for micro_batch, part, gradient in zip(everyone, counts, gradients, strict=True):
             self._gradients[id(micro_batch)] = gradient
             self._shares[id(micro_batch)] = loss.detach() * (len(part) / total)
 

@@ -25,7 +25,7 @@ from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Task, with_loss
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.teaching import Teaching
@@ -66,7 +66,7 @@ class Finetuning(Workload):
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, seed)
-        self.teaching = teaching
+        self.teaching, self.uses_other_parameters = teaching, teaching is not None
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
         self.settings, self.runtime, self.seed = settings, runtime, seed
@@ -94,6 +94,10 @@ class Finetuning(Workload):
             return 1.0
         encoder = self.model.encoder
         return float(self.settings.layer_decay ** (encoder.num_layers + 1 - encoder.height(plain(name))))
+
+    def recompute(self) -> None:
+        """See `Encoder.recompute_layers`."""
+        self.model.encoder.recompute_layers()
 
     def fix_steps(self, total: int) -> None:
         """Sets the steps after which another layer is trained: an epoch, or less if that were half of the run."""
@@ -146,7 +150,7 @@ class Finetuning(Workload):
             trace=trace,
             whole=trace is not None,
         )
-        loss, sums = self.task.loss(logits, micro_batch)
+        loss, sums = with_loss(self.task).loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets
         if self.teaching is not None:
             loss, more = self.teaching.loss(self.model, micro_batch, logits, trace, loss)

@@ -15,12 +15,15 @@ from bertsmith.finetuning.recipes import OF_ONE_TRAINING, recipe_of_run
 from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.settings import AUTO, require_recipe, split_settings
+from bertsmith.runtime import Rank
+from bertsmith.settings import AUTO, require, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.distributed import in_process_group, on_first_rank, told_by_first_rank
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
 
 
+@in_process_group
 def distill(
     teacher: str | Path,
     out: str | Path,
@@ -78,7 +81,14 @@ def distill(
         limit=limit,
     )
     place, given = Path(out), {**parts[FinetuningSettings], **parts[RecipeSettings]}
+    rank = Rank.from_environment()
     if chosen.student == N_GRAMS:
+        require(
+            rank.count == 1,
+            expected="one process for a student of n-grams, which is a linear model",
+            found=f"{rank.count} processes",
+            fix="start it without torchrun",
+        )
         return distill_n_grams(
             teacher, place, sources, chosen, given=given, resume=resume, logits=_path(logits), times=times
         )
@@ -94,10 +104,12 @@ def distill(
         logits=_path(logits),
         recipe=recipe,
     )
-    write_finetuning_report([place])
-    return report_of(taught, place, times=times)
+    on_first_rank(lambda: write_finetuning_report([place]), rank)
+    report = told_by_first_rank(lambda: report_of(taught, place, times=times).to_dict(), rank)
+    return DistillationReport(metric=report["metric"], rows=report["rows"], path=place)
 
 
+@in_process_group
 def distill_corpus(
     teacher: str | Path, corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any
 ) -> TrainResult:

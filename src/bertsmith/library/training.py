@@ -26,7 +26,7 @@ from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
-from bertsmith.finetuning.tuning import tune
+from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import require_unused
 from bertsmith.outputs import PAGE, require_output
@@ -36,6 +36,7 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
+from bertsmith.runtime import Rank
 from bertsmith.sentence_encoders.few_labels import require_single_labels, train_on_pairs
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
@@ -45,12 +46,14 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import MARGIN
 from bertsmith.tasks.task_files import read_task
+from bertsmith.training.distributed import begun_before, in_process_group, on_first_rank, told_by_first_rank
 from bertsmith.training.loop import TrainResult
-from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings
 from bertsmith.vectors.loading import load_embedder
 
 
+@in_process_group
 def finetune(
     source: str | Path,
     task: str,
@@ -106,6 +109,9 @@ def finetune(
     Raises:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
+    rank = Rank.from_environment()
+    begun_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
+    resume = begun_before(resume, rank, *begun_at)
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])
@@ -127,7 +133,9 @@ def finetune(
         found=spec.name if teacher is None else "--teacher",
         fix="leave --hard-negatives out",
     )
+    prepared: dict[str, Any] = {}
     if teacher is not None:
+        prepared["teacher"] = str(teacher)
         name, taught_examples = taught(
             teacher, spec.name, data.train, device=parts[FinetuningSettings].get("device", "auto")
         )
@@ -136,6 +144,7 @@ def finetune(
         if name == TRIPLETS:
             parts[FinetuningSettings].setdefault("vector_loss", MARGIN)
     if hard_negatives:
+        prepared["hard_negatives"] = hard_negatives
         embedder = load_embedder(source, device=parts[FinetuningSettings].get("device", "auto"))
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, hard_negatives))
     folder = load_any(source)
@@ -159,17 +168,14 @@ def finetune(
         refused = [name for name, value in others.items() if value is not None]
         require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix="leave it out")
         require_single_labels(spec)
-        if not resume:
-            require_unused(out, "resume it with --resume or name another folder")
-        elif not (out / CONTINUED).is_dir():
-            raise RunError(expected=f"a run in '{out}'", found=f"no {CONTINUED}", fix="check the path")
+        on_first_rank(lambda: _require_begun(out, CONTINUED, resume=resume), rank)
         # Whatever is wrong with the examples is found before the vectors are trained.
         checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
         base: BaseModel = checked.on_base(load_any(place), chosen, rates)
-        begun = resume and (out / SETTINGS_FILE).exists()
+        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
     elif continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
@@ -186,11 +192,11 @@ def finetune(
         )
         base = checked.on_base(load_any(source), chosen, rates)
         # If the continued pre-training was interrupted, there is no run yet.
-        begun = resume and (out / SETTINGS_FILE).exists()
+        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
     else:
         base = folder
-        _require_no_continuation(out, continue_minutes, continue_steps, resume=resume)
-    named = {"recipe_name": recipe, "source_name": str(source)}
+        on_first_rank(lambda: _require_no_continuation(out, continue_minutes, continue_steps, resume=resume), rank)
+    named: dict[str, Any] = {"recipe_name": recipe, "source_name": str(source), "prepared_by": prepared}
     if not search:
         return run_finetuning(base, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
     with said_once():  # the run has the settings of a trial
@@ -198,11 +204,23 @@ def finetune(
         base = FinetuningJob.prepare(base, spec, data, chosen, rates, head)
         found = tune(base, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
-        begun = resume and (out / SETTINGS_FILE).exists()
+        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
         best, rates = found.settings, found.recipe
         result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
-    write_json(out / TABLE_FILE, list(found.table))
+    on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)
     return dataclasses.replace(result, trials=found.table)
+
+
+def _require_begun(out: Path, part: str, *, resume: bool) -> None:
+    """Checks that a run that is resumed has begun with a part, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif not (out / part).is_dir():
+        raise RunError(expected=f"a run in '{out}'", found=f"no {part}", fix="check the path")
 
 
 def _require_no_continuation(out: Path, minutes: float | None, steps: int | None, *, resume: bool) -> None:
@@ -227,6 +245,7 @@ def _require_no_continuation(out: Path, minutes: float | None, steps: int | None
         )
 
 
+@in_process_group
 def pretrain(
     corpus: str | Path, out: str | Path, *, recipe: str | None = None, resume: bool = False, **settings: Any
 ) -> TrainResult:
@@ -247,7 +266,7 @@ def pretrain(
     """
     if recipe is not None:
         settings["recipe"] = recipe
-    if not resume:
+    if not begun_before(resume, Rank.from_environment(), Path(out) / SETTINGS_FILE):
         return run_pretraining(corpus, out, *settings_from_recipe(settings))
     if settings.get("size") == AUTO_SIZE:
         del settings["size"]  # the run has the size that was chosen when it started

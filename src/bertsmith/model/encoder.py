@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor, nn
 
+from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.memory import Memory
@@ -42,6 +43,11 @@ class Trace:
     hidden_states: list[Tensor] = dataclasses.field(default_factory=list)
     attentions: list[list[Tensor]] = dataclasses.field(default_factory=list)
     queries: list[tuple[Tensor, Tensor]] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_filled_by_layers(self) -> bool:
+        """Whether it records what happens inside the layers."""
+        return self.with_attentions or self.with_queries
 
 
 class NormedPooler(nn.Linear):
@@ -150,6 +156,18 @@ class Encoder(nn.Module, abc.ABC):
             return first
         pooled = activation(linear(first, self.pooler), self.config.pooler_activation)
         return norm(pooled, self.pooler.norm) if isinstance(self.pooler, NormedPooler) else pooled
+
+    def recompute_layers(self) -> None:
+        """From now on computes what is inside a layer again in the backward pass, instead of keeping it.
+
+        Raises:
+            ConfigError: the encoder has no layers of a Transformer.
+        """
+        raise ConfigError(
+            expected="an encoder with Transformer layers, to compute them again in the backward pass",
+            found=self.config.display_name,
+            fix="leave --activation-checkpointing out",
+        )
 
     def lower(self, depth: int) -> Self:
         """The same encoder without the layers above `depth`; it shares all parameters."""

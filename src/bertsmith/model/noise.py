@@ -5,6 +5,7 @@ it does not depend on how a step is split into micro-batches, on ranks, or on re
 attention kernel draws its own noise, it is a function of (seed, step, first row of the micro-batch).
 """
 
+import copy
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -102,6 +103,12 @@ class DeviceNoise:
         self._device, self._seed, self._step = device, seed, step
         with torch.cuda.device(device):
             torch.cuda.manual_seed(derive(seed, "attention dropout", step, row_ids[0]) >> 1)
+
+    def __deepcopy__(self, _: object) -> "DeviceNoise":
+        """Noise that draws what this one will draw, without changing it; the generator of the kernel stays shared."""
+        twin = copy.copy(self)
+        twin._generator = self._generator.clone_state()
+        return twin
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """See `Noise.keep`."""

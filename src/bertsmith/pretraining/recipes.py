@@ -182,7 +182,7 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = _config_of(settings)
     if not config.is_recurrent:
-        return {"objective": objective_for(config), **_of_architecture(type(config), settings)}
+        return {"objective": objective_for(config), **_of_architecture(type(config), settings), **_of_tracks(settings)}
     return {
         **_RECURRENT,
         "objective": objective_for(config),
@@ -212,6 +212,12 @@ def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -
     return values
 
 
+def _of_tracks(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs where the given objective reads tracks, for a model that usually reads rows."""
+    asked = OBJECTIVES.get(str(settings.get("objective")))
+    return {"max_length": WINDOW, "rows_per_step": MOST_TRACKS} if asked is not None and asked.carries_state else {}
+
+
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
@@ -230,8 +236,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     else:
         return values  # the settings class refuses it
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
-    if new.is_recurrent:
-        values |= _RECURRENT
+    values |= _RECURRENT if new.is_recurrent else _of_tracks(settings)
     if settings.get("optimizer") == NT_ASGD:
         values |= _AVERAGED
     elif new.is_recurrent and settings.get("optimizer", "adam") == "adam":

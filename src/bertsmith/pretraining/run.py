@@ -6,7 +6,6 @@
     RUN/settings.json  provenance: settings, versions, machine, digests of corpus, vocabulary and initial model
 """
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.locks import locked_folder
+from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_rules
@@ -36,9 +35,16 @@ from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
-from bertsmith.training.distributed import on_first_rank, process_group
+from bertsmith.training.distributed import (
+    begun_before,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    process_group,
+    told_by_first_rank,
+)
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
 from bertsmith.training.teaching import Teaching
 
@@ -47,8 +53,8 @@ PLACES = ("corpus", "run.init", "run.config")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
-# Settings of the data that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False}
+# Settings that earlier releases did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False, "compile": False}
 
 
 def pretrain(
@@ -68,20 +74,16 @@ def pretrain(
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
-            if the run was stopped before its number of steps was known, while steps were timed for its minutes.
+            if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
+            `torchrun` has restarted the processes, a run that is there is resumed in any case.
         on_evaluation: see `train`.
-        teaching: a teacher to learn from, with an objective of masked pieces alone; in a single process.
+        teaching: a teacher to learn from, with an objective of masked pieces alone.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    started = time.monotonic()
-    rank = Rank.from_environment()
-    # The entropy needs every token anyway, so the digests cost little extra.
-    source = Corpus.open(Path(corpus), verify=rank.index == 0)
-    tokenizer = source.tokenizer
-    runtime = choose(settings.device, settings.precision, rank.local_index)
+    rank, runtime = Rank.from_environment(), choose(settings.device, settings.precision)
     require(
         runtime.precision != "fp16",
         expected="bf16 or fp32 for training",
@@ -94,34 +96,55 @@ def pretrain(
         found=f"{rank.count} processes",
         fix="start it without torchrun",
     )
+    with process_group(rank, runtime.torch_device):
+        begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        return _pretrain(Path(corpus), Path(out), settings, data, training, begun, on_evaluation, teaching, runtime)
+
+
+def _pretrain(
+    corpus: Path,
+    out: Path,
+    settings: PretrainingRunSettings,
+    data: PretrainingDataSettings,
+    training: TrainSettings,
+    resume: bool,
+    on_evaluation: OnEvaluation | None,
+    teaching: Teaching | None,
+    runtime: Runtime,
+) -> TrainResult:
+    """See `pretrain`; for one of the processes that train together."""
+    started, rank = time.monotonic(), Rank.from_environment()
+    # The entropy needs every token anyway, so the digests cost little extra; once for each machine and its disk.
+    source = on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+    tokenizer = source.tokenizer
+    runtime.tell()
     if rank.index == 0:
-        runtime.tell()
         warn_without_running_text(source, data)
     model, first, carried, before = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",
         "corpus": str(corpus),
         "model": to_dict(model.config),
-        "run": to_dict(settings),
-        "data": {name: value for name, value in to_dict(data).items() if name not in _NEW or value != _NEW[name]},
+        **{
+            part: {name: value for name, value in to_dict(one).items() if name not in _NEW or value != _NEW[name]}
+            for part, one in (("run", settings), ("data", data))
+        },
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
     }
     digests = {
-        "corpus": digest_file(Path(corpus) / "corpus.json"),
+        "corpus": digest_file(corpus / "corpus.json"),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
         **({"segmenter": segmenter_version()} if data.chinese_words else {}),
         **({} if teaching is None else teaching.digests()),
     }
     # What does not fit is refused before there is a folder.
-    workload = _workload(model, source, data, runtime, settings, teaching)
-    with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
-        # The processes of one training share its folder, so one of them locks it.
-        on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
-        free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
+    workload = workload_of(model, source, data, runtime, settings, teaching)
+    with locked_by_first_rank(out, rank, create=not resume):
+        free = told_by_first_rank(lambda: _may_change(out, resume), rank)
+        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
 
         if settings.initialization == "corpus" and run.last_step() is None:
             initialize_from_corpus(model, source, training.seed)
@@ -149,32 +172,52 @@ def pretrain(
         result = train(
             workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, spent=spent
         )
-        if rank.index == 0:
-            from bertsmith.pretraining.report import write_report  # loads matplotlib
-
-            write_report([run.path])
+        on_first_rank(lambda: _write_report(run.path), rank)
     return result
 
 
-def _workload(
+def _write_report(run: Path) -> None:
+    from bertsmith.pretraining.report import write_report  # loads matplotlib
+
+    write_report([run])
+
+
+def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:
+    """The configuration of the model that a run with these settings trains; its parameters are not made.
+
+    Raises:
+        BertsmithError: the settings do not fit the corpus or each other.
+    """
+    objective = OBJECTIVES[data.objective]
+    if settings.init is not None:
+        config = load_any(settings.init).config
+        of_architecture: dict[str, Any] = {"is_causal": objective.is_causal}
+    else:
+        config = _config(settings, len(corpus.tokenizer.vocabulary), {"is_causal": objective.is_causal})
+        of_architecture = dict(config.direction_changes(backward=objective.is_backward))
+    if settings.dropout is not None:
+        of_architecture |= config.dropout_changes(settings.dropout)
+    return dataclasses.replace(config, **of_architecture)
+
+
+def workload_of(
     model: EncoderForPreTraining,
     source: Corpus,
     data: PretrainingDataSettings,
     runtime: Runtime,
     settings: PretrainingRunSettings,
-    teaching: Teaching | None,
+    teaching: Teaching | None = None,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or tracks of contiguous text.
+    """The work of a run: rows, or tracks of contiguous text; nothing is written.
 
     Raises:
-        ConfigError: there is a teacher, and several processes, or an objective that is not one of masked pieces alone.
+        ConfigError: there is a teacher, and an objective that is not one of masked pieces alone.
     """
-    fits, processes = data.masked and not data.pairs, Rank.from_environment().count
     require(
-        teaching is None or (fits and processes == 1),
-        expected="masked pieces alone and a single process, to learn from a teacher",
-        found=f"{processes} processes" if fits else data.objective,
-        fix="use --objective mlm without torchrun",
+        teaching is None or (data.masked and not data.pairs),
+        expected="masked pieces alone, to learn from a teacher",
+        found=data.objective,
+        fix="use --objective mlm",
     )
     unigram, vocabulary = source.token_counts(), source.tokenizer.vocabulary
     if OBJECTIVES[data.objective].walk is walk_next_sentence and len(_languages(source).get("languages", ())) > 1:
@@ -184,6 +227,8 @@ def _workload(
         )
     if data.whole_word and not data.chinese_words:
         warn_of_single_characters(vocabulary, unigram)
+    if settings.compile:
+        compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
     for name in ("activation_penalty", "change_penalty"):
@@ -204,12 +249,14 @@ def _workload(
         tokens_per_step=settings.tokens_per_step,
         long_length=settings.long_length,
         long_share=settings.long_share,
-        micro_tokens=settings.micro_tokens,
+        micro_tokens=settings.micro_tokens or runtime.training_tokens,
         evaluation_rows=settings.evaluation_rows,
         sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
         layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
         teaching=teaching,
+        # The threads of several lanes would compile the same graphs.
+        most_lanes=1 if settings.compile else None,
     )
 
 
@@ -284,11 +331,7 @@ def _first_model(
         carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
         digests = {"init": digest_of_tensors(loaded.model.state_dict())}
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
-    config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
-    of_architecture: dict[str, Any] = dict(config.direction_changes(backward=objective.is_backward))
-    if settings.dropout is not None:
-        of_architecture |= config.dropout_changes(settings.dropout)
-    config = dataclasses.replace(config, **of_architecture)
+    config = config_of(settings, data, corpus)
     check_fit(config, settings, data, corpus)
     return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 

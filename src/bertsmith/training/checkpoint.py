@@ -9,9 +9,12 @@
         state.json              counters, and the digests of the files above
 
 A checkpoint is written under a temporary name and then renamed, so it is complete or absent. The digests reveal files
-that were damaged later.
+that were damaged later. Of a model that is divided among processes, each of them writes its part of the first two files
+(`parts.py`), and any number of processes can resume.
 """
 
+import contextlib
+import functools
 import os
 import re
 import shutil
@@ -25,9 +28,21 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, InputError, TrainingError
-from bertsmith.files import PARTIAL_SUFFIX, atomic_file, atomic_folder, digest_file, read_json, write_json
+from bertsmith.files import (
+    PARTIAL_SUFFIX,
+    atomic_file,
+    atomic_folder,
+    digest_file,
+    read_json,
+    sync_file,
+    write_json,
+)
+from bertsmith.runtime import Rank
+from bertsmith.training.distributed import from_all_ranks, on_every_rank, on_first_rank, told_by_first_rank
 from bertsmith.training.guard import LossGuard
-from bertsmith.training.optimizer import Optimizer, copy_tensors
+from bertsmith.training.optimizer import Optimizer
+from bertsmith.training.parts import Parts, part_name, save_tensors
+from bertsmith.training.sharding import own_rows, whole
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 CARRIED_FILE = "carried.safetensors"  # only where there is something to carry
@@ -76,26 +91,30 @@ def write_checkpoint(
     model: nn.Module,
     optimizer: Optimizer,
     carried: Mapping[str, Tensor],
+    rank: Rank | None = None,
 ) -> Path:
     """Writes a checkpoint and returns its folder.
 
     Args:
         carried: see `Workload.carried`.
+        rank: this process among those that the model is divided among, which all write; otherwise one writes all.
 
     Raises:
         TrainingError: it could not be written; older checkpoints are unchanged.
     """
     folder = checkpoint_folder(parent, position.step)
     try:
-        with atomic_folder(folder, replace=True) as partial:
-            _save(model_tensors(model), partial / MODEL_FILE)
-            _save(optimizer.state_tensors(), partial / OPTIMIZER_FILE)
-            names = [MODEL_FILE, OPTIMIZER_FILE]
-            if carried:
-                _save(dict(carried), partial / CARRIED_FILE)
-                names.append(CARRIED_FILE)
-            digests = {name: digest_file(partial / name) for name in names}
-            write_json(partial / STATE_FILE, {"format": 1, **asdict(position), "digests": digests})
+        if rank is None:
+            with atomic_folder(folder, replace=True) as partial:
+                _complete(partial, position, _write(partial, model, optimizer, carried))
+        else:
+            with contextlib.ExitStack() as stack:
+                begin = functools.partial(stack.enter_context, atomic_folder(folder, replace=True))
+                partial = Path(told_by_first_rank(lambda: str(begin()), rank))
+                own = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
+                digests = {name: digest for part in from_all_ranks(own, rank) for name, digest in part.items()}
+                on_first_rank(lambda: _complete(partial, position, digests), rank)
+            on_first_rank(lambda: None, rank)  # it has its name before anyone continues
     except (OSError, safetensors.SafetensorError) as error:
         kept = checkpoint_steps(parent)
         raise TrainingError(
@@ -105,6 +124,39 @@ def write_checkpoint(
             + (f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"),
         ) from error
     return folder
+
+
+def _write(
+    partial: Path, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Tensor], rank: Rank | None = None
+) -> dict[str, str]:
+    """Writes the tensors, or the part of this process, and returns the digest of each file.
+
+    Raises:
+        TrainingError: the part of a process could not be written.
+    """
+    files = {MODEL_FILE: model_tensors(model), OPTIMIZER_FILE: optimizer.state_tensors()}
+    files |= {CARRIED_FILE: dict(carried)} if carried else {}
+    digests = {}
+    for file, tensors in files.items():
+        name = file if rank is None else part_name(file, rank)
+        try:
+            save_tensors(tensors, partial / name, rank)
+        except (OSError, safetensors.SafetensorError) as error:
+            if rank is None:
+                raise
+            raise TrainingError(
+                expected=f"space for '{name}' of a checkpoint in '{partial.parent}'",
+                found=getattr(error, "strerror", None) or str(error),
+                fix="free some space and resume; older checkpoints are intact",
+            ) from error
+        sync_file(partial / name)  # which the process that completes the folder may not be able to do for others
+        digests[name] = digest_file(partial / name)
+    return digests
+
+
+def _complete(partial: Path, position: Position, digests: Mapping[str, str]) -> None:
+    """Writes the file that makes a checkpoint of the others."""
+    write_json(partial / STATE_FILE, {"format": 1, **asdict(position), "digests": dict(digests)})
 
 
 def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carried: dict[str, Tensor]) -> Position:
@@ -125,19 +177,37 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carrie
         _require_types(LossGuard(**position.guard))
     except (InputError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, STATE_FILE, str(error)) from error
-    tensors = {}
-    for name in (MODEL_FILE, OPTIMIZER_FILE, *((CARRIED_FILE,) if CARRIED_FILE in digests else ())):
+    for file in (MODEL_FILE, OPTIMIZER_FILE):
+        if not _files_of(digests, file):
+            raise _damaged(folder, file, "its digest is missing")
+    for name, digest in digests.items():
         try:
-            if digest_file(folder / name) != digests.get(name):
-                raise _damaged(folder, name, "its digest differs from the recorded one")
-            tensors[name] = safetensors.torch.load_file(folder / name)
-        except (OSError, safetensors.SafetensorError) as error:
+            found = digest_file(folder / name)
+        except OSError as error:
             raise _damaged(folder, name, str(error)) from error
-    copy_tensors(tensors[MODEL_FILE], model_tensors(model), "the model")
-    optimizer.load_state_tensors(tensors[OPTIMIZER_FILE], position.updates)
+        if found != digest:
+            raise _damaged(folder, name, "its digest differs from the recorded one")
+    try:
+        trained, moments = (
+            Parts([folder / name for name in _files_of(digests, file)]) for file in (MODEL_FILE, OPTIMIZER_FILE)
+        )
+        rest = safetensors.torch.load_file(folder / CARRIED_FILE) if CARRIED_FILE in digests else {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise _damaged(folder, MODEL_FILE, str(error)) from error
+    trained.require_fit(model_tensors(model), "the model")
+    moments.require_fit(optimizer.state_tensors(), "the optimizer state")
+    trained.copy_to(model_tensors(model))
+    moments.copy_to(optimizer.state_tensors())
+    optimizer.updates = position.updates
     carried.clear()
-    carried.update(tensors.get(CARRIED_FILE, {}))
+    carried.update(rest)
     return position
+
+
+def _files_of(digests: Mapping[str, str], file: str) -> list[str]:
+    """The names of a file, or of its parts in order, among those of a checkpoint."""
+    stem = file.removesuffix(".safetensors")
+    return sorted(name for name in digests if name == file or re.fullmatch(rf"{stem}-\d+-of-\d+\.safetensors", name))
 
 
 def _require_types(state: Position | LossGuard) -> None:
@@ -154,16 +224,24 @@ def _require_types(state: Position | LossGuard) -> None:
             raise TypeError(f"{one.name} is {value!r}"[:80])
 
 
-def write_best(path: Path, model: nn.Module) -> None:
-    """Writes the parameters of a model to one file, replacing the previous one.
+def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
+    """Writes the whole parameters of a model to one file, replacing the previous one.
+
+    Args:
+        rank: this process among those that the model is divided among; all of them call it, and rank 0 writes.
 
     Raises:
         TrainingError: it could not be written; the previous file is unchanged.
     """
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in model_tensors(model).items()}
+    first, tensors = rank is None or rank.index == 0, {}
+    for name, tensor in model_tensors(model).items():
+        full = whole(own_rows(tensor), tensor)
+        if first:
+            tensors[name] = full.cpu().contiguous()
     try:
-        with atomic_file(path) as file:
-            file.write(safetensors.torch.save(tensors))
+        if first:
+            with atomic_file(path) as file:
+                file.write(safetensors.torch.save(tensors))
     except OSError as error:
         raise TrainingError(
             expected=f"space for the best model in '{path.parent}'",
@@ -179,10 +257,11 @@ def read_best(path: Path, model: nn.Module) -> None:
         CheckpointError: the file is missing, damaged, or belongs to another model.
     """
     try:
-        tensors = safetensors.torch.load_file(path)
+        best = Parts([path])
     except (OSError, safetensors.SafetensorError) as error:
         raise _damaged(path.parent, path.name, str(error)) from error
-    copy_tensors(tensors, model_tensors(model), "the best model")
+    best.require_fit(model_tensors(model), "the best model")
+    best.copy_to(model_tensors(model))
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckpointError:
@@ -200,10 +279,6 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
         if name in saved:
             found[name] = tensor.detach()
     return found
-
-
-def _save(tensors: dict[str, Tensor], path: Path) -> None:
-    safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
 def set_aside(folder: Path) -> None:

@@ -1,13 +1,20 @@
-"""Data-parallel training in several processes started by `torchrun`: one model, one sum of gradients.
+"""Several processes started by `torchrun`: what they exchange, and replicas of a model that train together.
 
 Losses arrive already divided by the totals of the whole step, so the gradients of the ranks are *summed*.
 `DistributedDataParallel` averages them; the loss is multiplied by the number of ranks to undo that. Every rank holds
-the whole model and optimizer, so they must fit on one device.
+the whole model and optimizer; `sharding.py` is for models that are too large for that.
+
+Small values travel as JSON. Files are written by rank 0, and every rank may read them: a run is on a disk that all
+processes share.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,29 +22,74 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
-from bertsmith.runtime import Rank
+from bertsmith.locks import locked_folder
+from bertsmith.progress import counted, quiet
+from bertsmith.runtime import Rank, choose
+from bertsmith.training.sharding import exchange_at, is_divided
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+# While one process writes, evaluates or trains alone, the others wait. If it ends, that shows at once, because its
+# connections close, so the limit only has to exceed the longest of these waits.
+_LONGEST_WAIT = timedelta(days=7)
+# In the messages of gloo and nccl when the connection to another process is lost.
+_LOST = ("gloo", "nccl", "connection", "broken pipe")
 
 
 @contextlib.contextmanager
 def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
-    """Joins the process group for the duration of the block: gloo on CPU, nccl on GPUs; no-op for one process."""
-    if rank.count == 1:
+    """Joins the process group for the duration of the block: gloo for the CPU, and nccl for GPUs.
+
+    No-op for one process, and inside another such block. Only rank 0 shows progress and warnings.
+
+    Raises:
+        RunError: another process ended.
+    """
+    if rank.count == 1 or dist.is_initialized():
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         rank=rank.index,
         world_size=rank.count,
         device_id=device if device.type == "cuda" else None,
+        timeout=_LONGEST_WAIT,
     )
     try:
-        yield
+        with quiet(warnings=True) if rank.index else contextlib.nullcontext():
+            yield
+    except RuntimeError as error:
+        if isinstance(error, BertsmithError) or not any(word in str(error).lower() for word in _LOST):
+            raise
+        raise RunError(
+            expected=f"all {counted(rank.count, 'process', 'processes')} until the end",
+            found=f"process {rank.index} lost the connection to another one, which ended",
+            fix="see its message, and continue with --resume; torchrun --max-restarts does that by itself",
+        ) from error
     finally:
         dist.destroy_process_group()
+
+
+def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, in the process group of `torchrun` if there is one; its setting `device` says for which devices."""
+
+    @functools.wraps(function)
+    def joined(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        rank = Rank.from_environment()
+        if rank.count == 1:
+            return function(*arguments, **named)
+        with process_group(rank, choose(str(named.get("device") or "auto")).torch_device):
+            return function(*arguments, **named)
+
+    return joined
+
+
+def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
+    """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places."""
+    return bool(told_by_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
@@ -51,7 +103,27 @@ def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextMa
     """A context for the forward and backward pass of one micro-batch; exchanges gradients only if `exchange`."""
     if isinstance(model, DistributedDataParallel) and not exchange:
         return model.no_sync()
+    if is_divided(model):
+        exchange_at(model, exchange)
     return contextlib.nullcontext()
+
+
+def sum_gradients(parameters: Sequence[nn.Parameter], rank: Rank) -> None:
+    """Sums the gradients of all ranks, on every rank, in one exchange; a parameter that none has one for keeps none.
+
+    This is for a model whose losses use other parameters than its forward pass does, which `replicate` cannot follow.
+    """
+    if rank.count == 1 or not parameters:
+        return
+    device = parameters[0].device
+    present = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float32, device=device)
+    used = sum_over_ranks(present, rank).tolist()
+    shared = [p for p, count in zip(parameters, used, strict=True) if count]
+    if not shared:
+        return
+    flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in shared])
+    for p, part in zip(shared, torch.split(sum_over_ranks(flat, rank), [p.numel() for p in shared]), strict=True):
+        p.grad = part.view_as(p).clone()
 
 
 def sum_over_ranks(values: Tensor, rank: Rank) -> Tensor:
@@ -61,13 +133,35 @@ def sum_over_ranks(values: Tensor, rank: Rank) -> Tensor:
     return values
 
 
-def from_first_rank(value: float, rank: Rank, device: torch.device) -> float:
+def most_over_ranks(value: int, rank: Rank) -> int:
+    """The largest of the values of all ranks, on every rank."""
+    if rank.count == 1:
+        return value
+    tensor = torch.tensor(value)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return int(tensor)
+
+
+def from_first_rank(value: float, rank: Rank) -> float:
     """The value of rank 0, on every rank."""
     if rank.count == 1:
         return value
-    tensor = torch.tensor(value, dtype=torch.float64, device=device)
+    tensor = torch.tensor(value, dtype=torch.float64)
     dist.broadcast(tensor, src=0)
     return float(tensor.item())
+
+
+def from_all_ranks(value: Any, rank: Rank) -> list[Any]:
+    """The plain values of all ranks, in their order, on every rank."""
+    if rank.count == 1:
+        return [value]
+    own = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(rank.count)]
+    dist.all_gather(sizes, torch.tensor([len(own)]))
+    longest = max(int(size) for size in sizes)
+    found = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+    dist.all_gather(found, torch.cat([own, own.new_zeros(longest - len(own))]))
+    return [json.loads(bytes(one[: int(size)].tolist())) for one, size in zip(found, sizes, strict=True)]
 
 
 def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
@@ -83,15 +177,67 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
             result = work()
         except BertsmithError as error:
             refusal = error
-    # Collectives of nccl need a tensor on the GPU, here the one of this process.
-    device = torch.device("cuda" if rank.count > 1 and dist.get_backend() == "nccl" else "cpu")
-    is_refused = from_first_rank(float(refusal is not None), rank, device)
+    is_refused = from_first_rank(float(refusal is not None), rank)
     if refusal is not None:
         raise refusal
     if is_refused:
         raise RunError(
-            expected="a training that process 0 can start",
+            expected="process 0 to do its part",
             found=f"an error there, so process {rank.index} stops too",
             fix="do what the message of process 0 says",
         )
     return result
+
+
+def told_by_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
+    """The result of `work`, plain values, on every rank, although only rank 0 does it; raises as `on_first_rank`."""
+    if rank.count == 1:
+        return work()
+    found = on_first_rank(work, rank)
+    text = torch.tensor(list(json.dumps(found).encode()), dtype=torch.uint8)
+    size = int(from_first_rank(len(text), rank))
+    told = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
+    dist.broadcast(told, src=0)
+    return json.loads(bytes(told.tolist()))
+
+
+def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:
+    """The result of the `work` of this rank; returns when all ranks are done.
+
+    Raises:
+        BertsmithError: `work` raised it. The other ranks raise a RunError that names this one.
+    """
+    result, refusal = None, None
+    try:
+        result = work()
+    except BertsmithError as error:
+        refusal = error
+    refusals = from_all_ranks("" if refusal is None else str(refusal), rank)
+    if refusal is not None:
+        raise refusal
+    for index, line in enumerate(refusals):
+        if line:
+            raise RunError(
+                expected="every process to do its part", found=f"an error in process {index}: {line}", fix="see there"
+            )
+    return result  # type: ignore[return-value]
+
+
+def in_turn(work: Callable[[], Result], rank: Rank) -> Result:
+    """The result of the `work` of this rank; the ranks do it one after another, so that rank 0 computes what all read.
+
+    Raises:
+        BertsmithError: as `on_every_rank`.
+    """
+    found: list[Result] = []
+    for index in range(rank.count):
+        on_every_rank(lambda own=index == rank.index: found.append(work()) if own else None, rank)  # type: ignore[misc]
+    return found[0]
+
+
+@contextlib.contextmanager
+def locked_by_first_rank(path: Path, rank: Rank, *, create: bool = True) -> Iterator[None]:
+    """Holds the lock of a folder that all processes of a training share, see `locks.locked_folder`: rank 0 takes it."""
+    with contextlib.ExitStack() as held:
+        on_first_rank(lambda: held.enter_context(locked_folder(path, create=create)), rank)
+        yield

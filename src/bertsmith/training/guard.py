@@ -3,6 +3,7 @@
 import math
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from torch import nn
 from bertsmith.errors import TrainingError
 from bertsmith.finite import not_finite
 from bertsmith.progress import counted, warn
+from bertsmith.runtime import Rank
 
 Verdict = Literal["fine", "spike", "skip"]
 
@@ -69,6 +71,34 @@ def remedies(precision: str) -> str:
     ('lower the learning rate or use fp32', 'lower the learning rate')
     """
     return "lower the learning rate" + ("" if precision in ("fp32", "fp64") else " or use fp32")
+
+
+def of_process(broken: Sequence[int], rank: Rank) -> str:
+    """Which processes have a loss that is not finite, as the end of a sentence; empty for a single process.
+
+    >>> of_process((1,), Rank(index=0, count=2))
+    ' in process 1'
+    """
+    if rank.count == 1:
+        return ""
+    return f" in process {', '.join(map(str, broken))}" if broken else ", although the loss of each process is finite"
+
+
+def too_many_skipped(guard: LossGuard, step: int, found: str, precision: str, last: int | None) -> TrainingError:
+    """The error for too many steps in a row that were not finite.
+
+    Args:
+        step: the last of them.
+        found: its loss and gradient.
+        precision: that of the run.
+        last: the step of the newest checkpoint.
+    """
+    kept = f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"
+    return TrainingError(
+        expected="a finite loss and gradient",
+        found=f"{counted(guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}: {found}",
+        fix=f"{remedies(precision)}; {kept}",
+    )
 
 
 def require_trained(model: nn.Module, guard: LossGuard, precision: str) -> None:

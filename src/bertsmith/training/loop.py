@@ -7,7 +7,6 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 import contextlib
 import time
 
-import safetensors
 import torch
 from torch import Tensor
 
@@ -17,11 +16,19 @@ from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position
+from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
-from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
-from bertsmith.training.log import MetricsLog
+from bertsmith.training.guard import (
+    LossGuard,
+    StepAbandoned,
+    StopRequest,
+    of_process,
+    require_trained,
+    too_many_skipped,
+)
+from bertsmith.training.log import OPERATIONS, SECONDS, TOKENS, MetricsLog, speed
 from bertsmith.training.pace import Pace
-from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel
+from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel, result_of, written
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings
@@ -30,11 +37,10 @@ from bertsmith.training.workload import StepPlan, Workload
 
 __all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
-# Sums that the loop keeps in addition to those of the workload; no workload may use these names.
-_LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps", "loop.tokens", "loop.seconds"
+_LOSS, _NORM, _STEPS = "loop.loss", "loop.norm", "loop.steps"  # sums besides those of `speed` and of the workload
 
 # Values of a log line that differ between two identical runs.
-TIMES = ("tokens_per_second", "seconds", "time_left")
+TIMES = ("tokens_per_second", "utilization", "seconds", "time_left")
 
 
 def train(
@@ -106,8 +112,12 @@ class _Course:
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
+        # Of a divided model no process can evaluate or save without the others.
+        self.together = self.rank if trainer.is_sharded else None
+        self.works = self.first or trainer.is_sharded
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
+        self.peak = peak_of_device(trainer.device, trainer.workload.precision)
         self.position = self._load()
         self.guard = LossGuard(**self.position.guard)
         self.seconds_before, self.steps_before = self.position.seconds, self.position.step
@@ -123,10 +133,10 @@ class _Course:
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = dict[str, Tensor]()
         position = (self.run.load(model, optimizer, carried) if self.first else None) or Position()
-        step = distributed.from_first_rank(position.step, self.rank, self.trainer.device)
+        step = distributed.from_first_rank(position.step, self.rank)
         if not self.first:
             position = self.run.load(model, optimizer, carried, repair=False) or Position()
         if position.step != step:
@@ -158,19 +168,14 @@ class _Course:
                 self._run(progress)
         result = self._result()
         if result.best_step is not None:
-            self.run.load_best(self.trainer.workload.model, result.best_step)
+            self.run.load_best(self.trainer.trained, result.best_step)
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
-        require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
-        if self.first and write_model is not None:
-            try:
-                write_model(self.run.model, result)
-            except (OSError, safetensors.SafetensorError) as error:
-                raise TrainingError(
-                    expected=f"space for the model in '{self.run.model}'",
-                    found=getattr(error, "strerror", None) or str(error),
-                    fix="free some space and resume; the last checkpoint is intact",
-                ) from error
+        self.trainer.gather()
+        workload = self.trainer.workload
+        distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
+        if write_model is not None:
+            distributed.on_first_rank(lambda: written(write_model, self.run.model, result), self.rank)
         return result
 
     def _run(self, progress: Progress) -> None:
@@ -211,7 +216,7 @@ class _Course:
         if self.deadline is None or not self.deadline.looks(self.position.step, self.pace):
             return False
         steps = self.deadline.replan(self.position.step, self.pace, self.seconds()) or 0
-        steps = int(distributed.from_first_rank(steps, self.rank, self.trainer.device))
+        steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
         if self.first:
@@ -264,7 +269,7 @@ class _Course:
         start = time.monotonic()
         outcome = self.trainer.gradient(step, plan)
         verdict = self.guard.judge(outcome.loss, outcome.gradient_norm)
-        added = {_TOKENS: float(plan.tokens)}
+        added = {TOKENS: float(plan.tokens)}
         if verdict == "skip":
             self._report_skip(step + 1, outcome)
         else:
@@ -272,7 +277,9 @@ class _Course:
                 self._report_spike(step + 1, outcome)
             self.trainer.apply(outcome, rate * self.trainer.workload.step_rate(step))
             added |= {_LOSS: outcome.loss, _NORM: outcome.gradient_norm, _STEPS: 1.0, **outcome.sums}
-        added[_SECONDS] = time.monotonic() - start
+        added[SECONDS] = time.monotonic() - start
+        if self.peak is not None:
+            added[OPERATIONS] = self.trainer.workload.operations(plan)
         position = self.position
         for name, value in added.items():
             position.pending[name] = position.pending.get(name, 0.0) + value
@@ -282,19 +289,15 @@ class _Course:
         return outcome
 
     def _report_skip(self, step: int, outcome: StepOutcome) -> None:
+        found = f"loss {outcome.loss}, gradient norm {outcome.gradient_norm}{of_process(outcome.broken, self.rank)}"
         if self.first:
             self.log.write(
                 "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
             )
-            warn(f"skipped step {step}: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
+            warn(f"skipped step {step}: {found}")
         if self.guard.skipped_in_a_row >= self.settings.skip_limit:
             last = self.run.last_step()
-            raise TrainingError(
-                expected="a finite loss and gradient",
-                found=f"{counted(self.guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}",
-                fix=f"{remedies(self.trainer.workload.precision)}; "
-                + (f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"),
-            )
+            raise too_many_skipped(self.guard, step, found, self.trainer.workload.precision, last)
 
     def _report_spike(self, step: int, outcome: StepOutcome) -> None:
         if self.first:
@@ -302,11 +305,9 @@ class _Course:
             warn(f"the loss jumped to {outcome.loss:.4g} in step {step}, from about {self.guard.mean:.4g}")
 
     def _note(self, outcome: StepOutcome) -> str:
-        return f"loss {outcome.loss:.3f}, {amount(self._tokens_per_second())} tokens/s"
-
-    def _tokens_per_second(self) -> float:
-        pending = self.position.pending
-        return pending[_TOKENS] / max(pending[_SECONDS], 1e-9)
+        found = speed(self.position.pending, self.peak)
+        share = f", {found['utilization']:.0%} of the peak" if "utilization" in found else ""
+        return f"loss {outcome.loss:.3f}, {amount(found['tokens_per_second'])} tokens/s{share}"
 
     def _log_line(self, rate: float) -> None:
         """Writes the means since the last line, and resets them."""
@@ -321,30 +322,35 @@ class _Course:
         values |= {
             "learning_rate": rate,
             "skipped": self.guard.skipped,
-            "tokens_per_second": round(self._tokens_per_second(), 1),
+            **speed(pending, self.peak),
             "seconds": round(self.seconds(), 3),
             "time_left": round((time.monotonic() - self.started) / done * (self.total - position.step), 1),
         }
         if self.first:
             self.log.write("train", position.step, values)
+        if (seconds := self.trainer.watch.look(position.step)) and self.first:
+            self.log.write("processes", position.step, {"seconds": [round(one, 3) for one in seconds]})
         position.pending = {}
 
     def _save_is_due(self) -> bool:
         step, s = self.position.step, self.settings
         by_step = s.save_every is not None and step % s.save_every == 0
         by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
+        if self.together:
+            by_time = distributed.from_first_rank(float(by_time), self.rank) > 0
         return step == self.total or by_step or by_time
 
     def _save(self) -> None:
-        if not self.first or self.saved_step == self.position.step:
+        if not self.works or self.saved_step == self.position.step:
             return
         self.position.seconds = self.seconds()
         self.position.updates = self.trainer.optimizer.updates
         self.position.guard = self.guard.to_dict()
-        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = self.trainer.workload.carried(self.position.step)
-        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried)
-        self.run.forget_best(but=self.evaluations.best_step())
+        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried, self.together)
+        if self.first:
+            self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def _evaluate_if_due(self, *, silently: bool = False) -> None:
@@ -358,14 +364,19 @@ class _Course:
     def _evaluate(self, *, silently: bool = False) -> None:
         """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
-        if not self.first or position.step in self.evaluations:
+        if not self.works or position.step in self.evaluations:
             return
         with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
-            if position.step and self.evaluations.best_step() == position.step:
-                self.run.save_best(self.trainer.workload.model, position.step)
+            is_best = position.step and self.evaluations.best_step() == position.step
+            if self.together:
+                is_best = distributed.from_first_rank(float(is_best), self.rank) > 0
+            if is_best:
+                self.run.save_best(self.trainer.trained, position.step, self.together)
+        if not self.first:
+            return
         if values:
             line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             self.log.write("evaluation", position.step, line)
@@ -377,23 +388,10 @@ class _Course:
         if self.settings.patience is None:
             return False
         spent = float(self.evaluations.since_best() >= self.settings.patience)
-        return distributed.from_first_rank(spent, self.rank, self.trainer.device) > 0
+        return distributed.from_first_rank(spent, self.rank) > 0
 
     def _result(self) -> TrainResult:
-        best = self.evaluations.best_step() if self.first else None
-        kept = self.position.step if best is None else best
-        latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
-        return TrainResult(
-            steps=self.position.step,
-            tokens=self.position.tokens,
-            sequences=self.position.sequences,
-            seconds=self.seconds(),
-            skipped=self.guard.skipped,
-            spikes=self.guard.spikes,
-            metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
-            best_step=best,
-            kept_step=kept,
-            kept_tokens=self.position.tokens if best is None else self.evaluations.tokens(best),
-            scores=self.evaluations.scores(kept),
-            stopped_early=self.position.step < self.total,
-        )
+        best = self.evaluations.best_step() if self.works else None
+        if self.together:
+            best = int(distributed.from_first_rank(best or 0, self.rank)) or None
+        return result_of(self.position, self.guard, self.evaluations, self.run, self.seconds(), best, self.total)

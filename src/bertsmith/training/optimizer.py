@@ -9,12 +9,14 @@ original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError
 from bertsmith.runtime import fast_precisions
+from bertsmith.training.sharding import norms, own_rows, rows_of, whole
 
 # Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1: this
 # disables the correction in the fused kernel.
@@ -37,6 +39,15 @@ class ParameterGroup:
     factor: float = 1.0
     exempt: bool = False
     hidden: bool = False
+
+
+class WithGradients(NamedTuple):
+    """Those parameters of a group that have a gradient, with their gradients and moments in the same order."""
+
+    group: ParameterGroup
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    moments: list[tuple[Tensor, ...]]
 
 
 def no_matrix(name: str, parameter: nn.Parameter) -> bool:
@@ -147,8 +158,8 @@ class Optimizer(abc.ABC):
         return 2
 
     def gradients(self) -> list[Tensor]:
-        """The gradients of all parameters that have one."""
-        return [p.grad for group in self.groups for p in group.parameters if p.grad is not None]
+        """The gradients of all parameters that have one: their rows that this process holds."""
+        return [own_rows(p.grad) for group in self.groups for p in group.parameters if p.grad is not None]
 
     def clear_gradients(self) -> None:
         """Clears all gradients."""
@@ -163,29 +174,25 @@ class Optimizer(abc.ABC):
         for group in self.groups:
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
             if present:
-                self._update(
+                found = WithGradients(
                     group,
                     [p for _, p in present],
-                    [p.grad for _, p in present if p.grad is not None],
-                    [self.moments[name] for name, _ in present],
-                    learning_rate * group.factor,
+                    [own_rows(p.grad) for _, p in present if p.grad is not None],
+                    [tuple(map(own_rows, self.moments[name])) for name, _ in present],
                 )
+                self._update(found, learning_rate * group.factor)
 
     @abc.abstractmethod
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
-        """Updates those `parameters` of a group that have a gradient, and their moments, in place."""
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        """Updates the parameters and their moments in place.
+
+        Of parameters that are divided among processes, gradients and moments are the rows that this one holds.
+        """
 
     def reset(self) -> None:
         """Resets all moments, as if no update had been made."""
         self.updates = 0
-        torch._foreach_zero_([tensor for pair in self.moments.values() for tensor in pair])
+        torch._foreach_zero_([own_rows(tensor) for pair in self.moments.values() for tensor in pair])
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The moments as `m.<parameter>` and `v.<parameter>`; the caller stores `updates`."""
@@ -213,14 +220,9 @@ class BertAdam(Optimizer):
     The update is one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
+        parameters = list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
         count = torch.full((), updates, dtype=torch.float32, device=parameters[0].device)
@@ -248,15 +250,10 @@ class Lamb(Optimizer):
     that Google published with ALBERT (`lamb_optimizer.py`), names alone decide that, whatever the weight decay.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         (b1, b2), t = self.betas, self.updates
+        whole_parameters, parameters = parameters, list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         torch._foreach_lerp_(m, gradients, 1 - b1)
         torch._foreach_mul_(v, b2)
@@ -272,8 +269,7 @@ class Lamb(Optimizer):
         if group.decay:
             torch._foreach_add_(update, parameters, alpha=group.decay)
         if not group.exempt:
-            sizes = torch.stack(torch._foreach_norm(parameters))
-            lengths = torch.stack(torch._foreach_norm(update))
+            sizes, lengths = norms(parameters, whole_parameters), norms(list(update), whole_parameters)
             ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
             torch._foreach_mul_(update, list(ratios.unbind()))
         torch._foreach_add_(parameters, update, alpha=-learning_rate)
@@ -297,26 +293,21 @@ class Muon(BertAdam):
         """One for the hidden matrices, which have no second moment."""
         return 1 if group.hidden else 2
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         if not group.hidden:
-            super()._update(group, parameters, gradients, moments, learning_rate)
+            super()._update(found, learning_rate)
             return
         rate, m = learning_rate * self.matrix_rate, [only for (only,) in moments]
         torch._foreach_mul_(m, _MOMENTUM)
         torch._foreach_add_(m, gradients)
         ahead = torch._foreach_add(gradients, m, alpha=_MOMENTUM)
         if group.decay:
-            torch._foreach_mul_(parameters, 1 - rate * group.decay)
+            torch._foreach_mul_(list(map(own_rows, parameters)), 1 - rate * group.decay)
         for parameter, direction in zip(parameters, ahead, strict=True):
             tall = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
-            parameter.add_(orthogonal(direction), alpha=-rate * tall)
+            turned = rows_of(orthogonal(whole(direction, parameter)), parameter)
+            own_rows(parameter).add_(turned, alpha=-rate * tall)
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
@@ -339,6 +330,28 @@ def orthogonal(matrix: Tensor) -> Tensor:
     return found
 
 
+def require_fit(shapes: Mapping[str, tuple[int, ...]], target: Mapping[str, Tensor], what: str) -> None:
+    """Checks that tensors have the names and shapes of the tensors of `target`.
+
+    Raises:
+        CheckpointError: a name or shape differs; the message names the first one.
+    """
+    if shapes.keys() != target.keys():
+        wrong = sorted(shapes.keys() ^ target.keys())
+        raise CheckpointError(
+            expected=f"the {len(target)} tensors of {what}",
+            found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
+            fix="use the checkpoint of this model",
+        )
+    for name, tensor in target.items():
+        if tuple(tensor.shape) != shapes[name]:
+            raise CheckpointError(
+                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
+                found=str(shapes[name]),
+                fix="use the checkpoint of this model",
+            )
+
+
 @torch.no_grad()
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
     """Copies `source` into the tensors of `target`, which must have the same names and shapes.
@@ -346,18 +359,6 @@ def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], wha
     Raises:
         CheckpointError: a name or shape differs; the message names the first one.
     """
-    if source.keys() != target.keys():
-        wrong = sorted(source.keys() ^ target.keys())
-        raise CheckpointError(
-            expected=f"the {len(target)} tensors of {what}",
-            found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
-            fix="use the checkpoint of this model",
-        )
+    require_fit({name: tuple(tensor.shape) for name, tensor in source.items()}, target, what)
     for name, tensor in target.items():
-        if tensor.shape != source[name].shape:
-            raise CheckpointError(
-                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
-                found=str(tuple(source[name].shape)),
-                fix="use the checkpoint of this model",
-            )
         tensor.copy_(source[name])

@@ -4,6 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors
+
+from bertsmith.errors import TrainingError
+from bertsmith.training.checkpoint import Position
+from bertsmith.training.evaluations import Evaluations
+from bertsmith.training.guard import LossGuard
+from bertsmith.training.run_folder import RunFolder
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
@@ -36,6 +44,56 @@ class TrainResult:
     kept_tokens: int
     scores: Mapping[str, float]
     stopped_early: bool = False
+
+
+def result_of(
+    position: Position,
+    guard: LossGuard,
+    evaluations: Evaluations,
+    run: RunFolder,
+    seconds: float,
+    best: int | None,
+    total: int,
+) -> TrainResult:
+    """The result of a run at its end.
+
+    Args:
+        seconds: wall-clock time so far.
+        best: the step after which `keep_best` was best, if there is one.
+        total: the number of steps that it was to have.
+    """
+    kept = position.step if best is None else best
+    latest = [lines[-1] for kind in ("train", "evaluation") if (lines := run.metrics(kind))]
+    return TrainResult(
+        steps=position.step,
+        tokens=position.tokens,
+        sequences=position.sequences,
+        seconds=seconds,
+        skipped=guard.skipped,
+        spikes=guard.spikes,
+        metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
+        best_step=best,
+        kept_step=kept,
+        kept_tokens=position.tokens if best is None else evaluations.tokens(best),
+        scores=evaluations.scores(kept),
+        stopped_early=position.step < total,
+    )
+
+
+def written(write_model: "WriteModel", folder: Path, result: TrainResult) -> None:
+    """Writes the model of a run.
+
+    Raises:
+        TrainingError: there is no space for it.
+    """
+    try:
+        write_model(folder, result)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise TrainingError(
+            expected=f"space for the model in '{folder}'",
+            found=getattr(error, "strerror", None) or str(error),
+            fix="free some space and resume; the last checkpoint is intact",
+        ) from error
 
 
 WriteModel = Callable[[Path, TrainResult], None]

@@ -17,17 +17,14 @@ uninterrupted run.
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from bertsmith import __version__
 from bertsmith.errors import CheckpointError, RunError, TrainingError
 from bertsmith.files import (
     PARTIAL_SUFFIX,
@@ -36,12 +33,14 @@ from bertsmith.files import (
     read_json,
     read_json_lines,
     remove_partials,
+    sync_file,
     write_json,
     write_text,
 )
 from bertsmith.locks import is_unused, require_no_file
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
+from bertsmith.training.agreement import require_equal, versions
 from bertsmith.training.checkpoint import (
     Position,
     checkpoint_folder,
@@ -66,9 +65,6 @@ BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 # What is read of the record and of its resolved settings, see `misfit`.
 _RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
 _RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
-
-# Packages whose version may affect the numbers of a run.
-VERSIONS_OF = ("torch", "numpy", "pyarrow")
 
 
 class RunFolder:
@@ -116,7 +112,7 @@ class RunFolder:
         record = {
             "settings": dict(settings),
             "digests": dict(digests or {}),
-            "versions": _versions(),
+            "versions": versions(),
             "machine": machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -175,7 +171,7 @@ class RunFolder:
                 fix="resume with the original values or start a new run",
             )
         run.record["settings"] = dict(settings)
-        now, before = _versions(), run.record.get("versions", {})
+        now, before = versions(), run.record.get("versions", {})
         changed = [name for name in now if now[name] != before.get(name)]
         if changed:
             text = ", ".join(f"{name} {now[name]} (was {before.get(name)})" for name in changed)
@@ -196,15 +192,20 @@ class RunFolder:
         """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
 
         Raises:
-            RunError: see `create` and `resume`; on every rank, see `on_first_rank`.
+            RunError: see `create` and `resume`; on every rank, see `on_first_rank`. Or the processes differ in their
+                code, versions, settings or digests.
         """
+        rank = rank or Rank()
+        require_equal(
+            {name: value for name, value in flat(settings).items() if name not in may_change}, digests or {}, rank
+        )
 
         def begin() -> RunFolder:
             if resume:
                 return RunFolder.resume(path, settings, digests, may_change=may_change)
             return RunFolder.create(path, settings, digests)
 
-        return on_first_rank(begin, rank or Rank()) or RunFolder.open(path)
+        return on_first_rank(begin, rank) or RunFolder.open(path)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -233,18 +234,21 @@ class RunFolder:
         optimizer: Optimizer,
         keep: int,
         carried: Mapping[str, Tensor],
+        rank: Rank | None = None,
     ) -> Path:
         """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints.
 
         Args:
             carried: see `Workload.carried`.
+            rank: of this process, if the model is divided among several: all of them call it.
 
         Raises:
             TrainingError: it could not be written; the older ones are unchanged.
         """
-        _flush(self.path / METRICS_FILE)
-        folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried)
-        for step in checkpoint_steps(self.checkpoints)[:-keep]:
+        if (self.path / METRICS_FILE).exists():  # so that it survives a power cut like the checkpoint
+            sync_file(self.path / METRICS_FILE)
+        folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried, rank)
+        for step in checkpoint_steps(self.checkpoints)[:-keep] if rank is None or rank.index == 0 else ():
             remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         return folder
 
@@ -288,15 +292,15 @@ class RunFolder:
             self.cut_metrics(-1)
         return None
 
-    def save_best(self, model: nn.Module, step: int) -> None:
-        """Writes the parameters as the best so far.
+    def save_best(self, model: nn.Module, step: int, rank: Rank | None = None) -> None:
+        """Writes the parameters as the best so far; with `rank` as in `save`.
 
         Those of an earlier step are kept until `forget_best`, because a killed run resumes from an earlier checkpoint.
 
         Raises:
             TrainingError: they could not be written; the previous ones are unchanged.
         """
-        write_best(self.path / BEST_FILE.format(step=step), model)
+        write_best(self.path / BEST_FILE.format(step=step), model, rank)
 
     def load_best(self, model: nn.Module, step: int) -> None:
         """Copies the best parameters, saved after `step`, into the model.
@@ -376,6 +380,11 @@ class RunFolder:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
 
 
+def is_run(path: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (path / SETTINGS_FILE).is_file()
+
+
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
     return dict(_leaves(values, prefix))
@@ -387,14 +396,3 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
-
-
-def _versions() -> dict[str, str]:
-    return {"bertsmith": __version__, **{name: metadata.version(name) for name in VERSIONS_OF}}
-
-
-def _flush(path: Path) -> None:
-    """Syncs the log to disk, so that it survives a power cut like the checkpoint that follows."""
-    if path.exists():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())

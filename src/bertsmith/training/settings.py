@@ -15,7 +15,17 @@ MUON_RATE = 0.02
 BUDGETS = ("steps", "tokens", "minutes")
 
 # These may change when a run is resumed: they affect what is written, not what is learned.
-MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
+# Like the number of processes, the last two decide who computes what, not what is computed.
+MAY_CHANGE_ON_RESUME = (
+    "log_every",
+    "evaluate_every",
+    "save_every",
+    "save_minutes",
+    "keep_checkpoints",
+    "tensorboard",
+    "shard",
+    "activation_checkpointing",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +56,8 @@ class TrainSettings:
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
     schedule: str = help_field(
         "tf_linear",
-        "learning-rate schedule: tf_linear (2018), hf_linear (auto), constant, cosine or slanted_triangular (ULMFiT)",
+        "learning-rate schedule: tf_linear (2018), hf_linear (auto), constant, cosine, slanted_triangular (ULMFiT) or "
+        "noam (the Transformer of 2017)",
     )
     optimizer: str = help_field(
         "adam",
@@ -64,6 +75,16 @@ class TrainSettings:
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
     bias_correction: bool = help_field(False, "bias correction of the moments; the 2018 code has none; auto: yes")
     clip_norm: float = help_field(1.0, "gradient clipping: highest global norm")
+    shard: bool = help_field(
+        False,
+        "several processes: each holds a part of parameters, gradients and moments, for a model that does not fit "
+        "(FSDP2)",
+    )
+    activation_checkpointing: bool = help_field(
+        False,
+        "compute the states inside each layer again in the backward pass instead of keeping them: less memory, about a "
+        "third more time, the same losses",
+    )
     skip_limit: int = help_field(5, "non-finite steps in a row after which training fails")
     log_every: int = help_field(10, "steps between lines in metrics.jsonl")
     evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten evaluations per run")

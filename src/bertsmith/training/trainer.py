@@ -1,6 +1,7 @@
 """One optimizer step: forward and backward passes of its micro-batches, sums over ranks, clipping, update."""
 
 import contextlib
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,12 +12,15 @@ from torch import Tensor
 from bertsmith.errors import ConfigError
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
-from bertsmith.training import distributed
+from bertsmith.settings import require
+from bertsmith.training import distributed, sharding
 from bertsmith.training.averaging import AveragedSgd
+from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import BertAdam, Lamb, Muon, Optimizer, clip, global_norm
 from bertsmith.training.settings import MUON_RATE, TrainSettings
+from bertsmith.training.watch import Watch
 from bertsmith.training.workload import StepPlan, Workload
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon, "nt-asgd": AveragedSgd}
@@ -24,12 +28,17 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon"
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """The outcome of one step, summed over its micro-batches and ranks."""
+    """The outcome of one step, summed over its micro-batches and ranks.
+
+    Attributes:
+        broken: the ranks whose own part of the loss is not finite.
+    """
 
     loss: float
     gradient_norm: float
     sums: Mapping[str, float]
     stop: bool
+    broken: tuple[int, ...] = ()
 
 
 class Trainer:
@@ -44,8 +53,13 @@ class Trainer:
 
     def __init__(self, workload: Workload, settings: TrainSettings, rank: Rank, stop: StopRequest) -> None:
         self.workload, self.settings, self.rank, self.stop = workload, settings, rank, stop
+        if settings.activation_checkpointing:
+            workload.recompute()
+        # Of a model that is divided among processes, the workload's own does not change until the end.
+        self.is_sharded = settings.shard and rank.count > 1
+        self.trained = sharding.sharded(workload.model, rank) if self.is_sharded else workload.model
         self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](
-            workload.model,
+            self.trained,
             weight_decay=settings.weight_decay,
             betas=(settings.beta1, settings.beta2),
             epsilon=settings.epsilon,
@@ -53,11 +67,20 @@ class Trainer:
             rate_factor=workload.rate_factor,
             matrix_rate=(settings.muon_rate or MUON_RATE) / settings.learning_rate,
         )
-        self._trained = [(name, one) for name, one in workload.model.named_parameters() if one.requires_grad]
+        self._trained = [(name, one) for name, one in self.trained.named_parameters() if one.requires_grad]
         # Several processes exchange the gradients of all parameters; one need not compute those of waiting ones.
         self._can_skip = rank.count == 1
-        self.device = next(workload.model.parameters()).device
-        self.model = distributed.replicate(workload.model, rank)
+        self.device = next(self.trained.parameters()).device
+        self._sums_late = workload.uses_other_parameters and rank.count > 1
+        require(
+            not (self.is_sharded and self._sums_late),
+            expected="a model that is trained as a whole, to divide it among processes",
+            found="one that learns from a teacher",
+            fix="leave --shard out",
+        )
+        whole = self.is_sharded or self._sums_late
+        self.model = self.trained if whole else distributed.replicate(workload.model, rank)
+        self.watch = Watch(rank)
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
 
     def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
@@ -67,7 +90,8 @@ class Trainer:
             step = next(upcoming, None)
             future = None if step is None else thread.submit(self._plan, step)
             while future is not None and step is not None:
-                plan = future.result()
+                with self.watch:
+                    plan = future.result()
                 following = next(upcoming, None)
                 future = None if following is None else thread.submit(self._plan, following)
                 yield step, plan
@@ -97,18 +121,27 @@ class Trainer:
                 for name, value in (("", loss), *sums.items()):
                     value = value.to(self.device, torch.float64)
                     totals[name] = totals[name] + value if name in totals else value
+            if self._sums_late:
+                distributed.sum_gradients([one for _, one in self._trained], self.rank)
         finally:
             for one in waiting:
                 one.requires_grad_(True)
                 one.grad = None
         names = sorted(totals)
         flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
-        values = distributed.sum_over_ranks(torch.stack([flag, *(totals[name] for name in names)]), self.rank)
+        broken = torch.zeros(self.rank.count, dtype=torch.float64, device=self.device)
+        broken[self.rank.index] = (~torch.isfinite(totals[""])).double()
+        own = torch.cat([broken, torch.stack([flag, *(totals[name] for name in names)])])
+        values = distributed.sum_over_ranks(own, self.rank)
         norm = global_norm(self.optimizer.gradients()).to(self.device, torch.float64)
+        if self.is_sharded:
+            norm = distributed.sum_over_ranks(norm.square(), self.rank).sqrt()
         # The only point of a step at which the host waits for the device.
-        stop, *numbers, gradient_norm = torch.cat([values, norm.reshape(1)]).tolist()
+        known = torch.cat([values, norm.reshape(1)]).tolist()
+        wrong = tuple(index for index, one in enumerate(known[: self.rank.count]) if one)
+        stop, *numbers, gradient_norm = known[self.rank.count :]
         found = dict(zip(names, numbers, strict=True))
-        return StepOutcome(found.pop(""), gradient_norm, found, stop > 0)
+        return StepOutcome(found.pop(""), gradient_norm, found, stop > 0, wrong)
 
     def _losses(self, plan: StepPlan) -> Iterator[Loss]:
         """The detached loss and the sums of each micro-batch, in order; adds its gradients to the parameters."""
@@ -123,12 +156,20 @@ class Trainer:
                     if index < len(plan.micro_batches):
                         self._abandon_if_urgent()
             return
-        for index, micro_batch in enumerate(plan.micro_batches):
+        # A divided model is gathered in every pass, so all ranks make as many: one repeats its last one for nothing.
+        start, own = time.monotonic(), len(plan.micro_batches)
+        passes = distributed.most_over_ranks(own, self.rank) if self.is_sharded else own
+        for index in range(passes):
             self._abandon_if_urgent()
-            with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
+            micro_batch = plan.micro_batches[min(index, own - 1)]
+            scale = 0 if index >= own else 1 if self._sums_late else self.rank.count
+            with distributed.exchanging(self.model, index == passes - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
-                (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
-            yield loss.detach(), sums
+                if index == passes - 1 and not self.is_sharded:  # what follows waits for the other processes
+                    self.watch.add(time.monotonic() - start)
+                (loss * scale).backward()  # type: ignore[no-untyped-call]
+            if index < own:
+                yield loss.detach(), sums
 
     def _abandon_if_urgent(self) -> None:
         """Abandons the step if a cluster is about to kill this process; several processes finish a step together."""
@@ -149,8 +190,13 @@ class Trainer:
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
         """The workload's scores on held-out data."""
-        self.workload.model.eval()
+        self.trained.eval()
         try:
-            return dict(self.workload.evaluate(self.workload.model))
+            return dict(self.workload.evaluate(self.trained))
         finally:
-            self.workload.model.train()
+            self.trained.train()
+
+    def gather(self) -> None:
+        """Gives the workload's model of rank 0 the trained parameters, if it is divided among processes."""
+        if self.is_sharded:
+            sharding.take_whole(self.workload.model, model_tensors(self.trained), self.rank)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bertsmith.errors import ConfigError
 from bertsmith.training.pace import Pace
 
 
@@ -22,11 +23,13 @@ class StepPlan:
         micro_batches: the batches of one forward and backward pass each; at least one on every rank.
         tokens: real tokens in the whole step, over all ranks.
         sequences: sequences in the whole step, over all ranks.
+        everyone: the micro-batches of all ranks, in their order, if the loss compares what is in them.
     """
 
     micro_batches: Sequence[Any]
     tokens: int
     sequences: int
+    everyone: Sequence[Any] = ()
 
 
 class Workload(abc.ABC):
@@ -40,11 +43,14 @@ class Workload(abc.ABC):
         lanes: how many micro-batches may be computed side by side, in threads of one process; more than one only if
             `loss` draws nothing from torch's generators and changes nothing in the model.
         precision: the type of the matrix products, which advice about losses that are not finite takes into account.
+        uses_other_parameters: whether `loss` may use parameters that a forward pass of the model does not use, or leave
+            out some that it does; several processes then exchange gradients after the backward passes, not during them.
     """
 
     model: nn.Module
     lanes: int = 1
     precision: str = "fp32"
+    uses_other_parameters: bool = False
 
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
@@ -60,6 +66,18 @@ class Workload(abc.ABC):
         A parameter that is not trained yet (gradual unfreezing) keeps its value and its moments.
         """
         return True
+
+    def recompute(self) -> None:
+        """Makes the model compute the states inside its layers again in the backward pass, instead of keeping them.
+
+        Raises:
+            ConfigError: it cannot, as by default.
+        """
+        raise ConfigError(
+            expected="a model with layers, to compute them again in the backward pass",
+            found=type(self.model).__name__,
+            fix="leave activation_checkpointing out",
+        )
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
         """The tensors besides the model that a step continues from; by default none.
@@ -90,6 +108,10 @@ class Workload(abc.ABC):
     @abc.abstractmethod
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The work of `rank` out of `world` ranks in step `step`, counted from 0. Called from another thread."""
+
+    def operations(self, plan: StepPlan) -> float:
+        """The floating-point operations of the matrix products of the micro-batches of a plan; 0 if not counted."""
+        return 0.0
 
     def begin_step(self, model: nn.Module, plan: StepPlan) -> None:  # noqa: B027 - most losses are sums
         """Computes what the losses of the micro-batches of a step share; by default does nothing.

@@ -1,0 +1,81 @@
+"""Two processes of torchrun fine-tune, search and distill with the results of one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import bertsmith
+from bertsmith.files import read_json, read_json_lines
+from distillation.distillation_samples import write_examples
+from tasks.task_samples import write_base_model
+
+PROGRAM = Path(__file__).with_name("of_processes.py")
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What the program writes as one process, and as two."""
+    place = tmp_path_factory.mktemp("processes")
+    base = write_base_model(place / "base")
+    for name, seed in (("train", 0), ("dev", 1)):
+        write_examples(place / name, "single", 24, seed).rename(place / f"{name}.jsonl")
+    paths = [str(Path(bertsmith.__file__).parents[1]), str(PROGRAM.parents[1])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    for name, start in (("one", [sys.executable]), ("two", LAUNCHER)):
+        program = [*start, str(PROGRAM), str(base), str(place / name)]
+        result = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+        assert result.returncode == 0, result.stderr[-4000:]
+        if name == "two":
+            assert result.stderr.count("2 processes share every step") >= 1
+            assert result.stderr.count("2 processes train 3 seeds") == 1
+    return place / "one", place / "two"
+
+
+def losses(run: Path) -> list[float]:
+    return [line["loss"] for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
+
+
+def without_times(report: Any) -> Any:
+    """A report without what differs between two equal runs."""
+    if isinstance(report, dict):
+        times = ("seconds", "tokens_per_second")
+        return {name: without_times(value) for name, value in report.items() if name not in times}
+    return [without_times(one) for one in report] if isinstance(report, list) else report
+
+
+@pytest.mark.parametrize("run", ["shared/seed-1", "vectors/seed-1", "student/seed-1", "student/first-stage/seed-1"])
+def test_processes_that_share_every_step_have_the_losses_of_one(outputs: tuple[Path, Path], run: str) -> None:
+    """Sums over two processes differ in the last digits of fp32."""
+    one, two = (losses(place / run) for place in outputs)
+    assert len(set(one)) > 2
+    assert two == pytest.approx(one, rel=1e-3)
+
+
+def test_processes_that_share_every_step_write_one_report_of_one_model(outputs: tuple[Path, Path]) -> None:
+    one, two = (read_json(place / "shared" / "report.json") for place in outputs)
+    assert two["scores"] == one["scores"]
+    assert two["best"] == one["best"]
+    tensors = [load_file(place / "shared" / "model" / "model.safetensors") for place in outputs]
+    assert tensors[0].keys() == tensors[1].keys()
+    assert max(float((tensors[0][name] - tensors[1][name]).abs().max()) for name in tensors[0]) < 1e-2
+    assert not list((outputs[1] / "shared").glob("**/*.partial"))
+
+
+def test_whole_seeds_in_two_processes_are_those_of_one_to_the_bit(outputs: tuple[Path, Path]) -> None:
+    one, two = outputs
+    for name in ("spread/model", "spread/seed-1/model", "spread/seed-2/model", "spread/seed-3/model"):
+        assert (two / name / "model.safetensors").read_bytes() == (one / name / "model.safetensors").read_bytes()
+    reports = [without_times(read_json(place / "spread" / "report.json")) for place in outputs]
+    assert reports[0] == reports[1]
+
+
+def test_whole_trials_in_two_processes_give_the_table_of_one(outputs: tuple[Path, Path]) -> None:
+    tables = [without_times(read_json(place / "search-search" / "trials.json")) for place in outputs]
+    assert tables[0] == tables[1]
+    assert sorted(row["learning_rate"] for row in tables[0]) == [1e-9, 1e-3, 5e-3]

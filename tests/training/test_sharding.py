@@ -1,0 +1,180 @@
+"""Models that are divided among processes train, resume and end like whole ones, and a faulty process is named."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bertsmith.errors import ConfigError
+from bertsmith.files import read_json_lines
+from bertsmith.runtime import Rank
+from bertsmith.training.loop import TIMES
+from bertsmith.training.parts import Parts, save_tensors
+from training.of_processes import Work, copied_until, trained
+from training.toy import environment
+
+PROGRAM = Path(__file__).with_name("of_processes.py")
+
+
+def launched(processes: int, *arguments: object) -> list[str]:
+    """What each of the processes of the program writes to stderr; without torchrun, which takes seconds to start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    source = environment()
+    source["PYTHONPATH"] += f":{PROGRAM.parents[1]}"
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), *map(str, arguments)],
+            env={**source, **group, "RANK": str(index), "LOCAL_RANK": str(index)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(processes)
+    ]
+    try:
+        said = [process.communicate(timeout=200)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0] * processes, said
+    return said
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder that two processes write, and what they say."""
+    out = tmp_path_factory.mktemp("two")
+    return out, launched(2, out)
+
+
+def lines_of(run: Path, kind: str = "train") -> list[dict[str, float]]:
+    return [
+        {name: value for name, value in line.items() if name not in TIMES}
+        for line in read_json_lines(run / "metrics.jsonl")
+        if line["kind"] == kind
+    ]
+
+
+def assert_same_curve(found: Path, expected: Path) -> None:
+    for kind in ("train", "evaluation"):
+        one, other = lines_of(found, kind), lines_of(expected, kind)
+        assert [line["step"] for line in one] == [line["step"] for line in other]
+        for name in ("loss", "gradient_norm") if kind == "train" else ("held_out_loss",):
+            assert [line[name] for line in one] == pytest.approx([line[name] for line in other], rel=1e-4)
+    models = [load_file(run / "model" / "model.safetensors") for run in (found, expected)]
+    assert models[0].keys() == models[1].keys()
+    for name, tensor in models[0].items():
+        torch.testing.assert_close(tensor, models[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of one process, whose models are whole."""
+    out = tmp_path_factory.mktemp("one")
+    for optimizer in ("adam", "lamb", "muon"):
+        trained(out / optimizer, Rank(), Work(), optimizer=optimizer)
+    return out
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lamb", "muon"])
+def test_a_divided_model_has_the_curve_and_the_end_of_a_whole_one(
+    two: tuple[Path, list[str]], one: Path, optimizer: str
+) -> None:
+    """With accumulation, another number of micro-batches in each process, held-out values and the best model kept."""
+    assert_same_curve(two[0] / optimizer, one / optimizer)
+    checkpoint = two[0] / optimizer / "checkpoints" / "step-00000020"
+    parts = sorted(path.name for path in checkpoint.iterdir())
+    assert parts[:2] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    halves = [load_file(checkpoint / name) for name in parts[:2]]
+    assert [len(half["layers.0.weight"]) for half in halves] == [4, 3], "no process wrote a whole matrix"
+
+
+def test_the_same_number_of_processes_resumes_to_the_same_bytes(two: tuple[Path, list[str]]) -> None:
+    straight, resumed = two[0] / "adam", two[0] / "resumed"
+    assert lines_of(resumed) == lines_of(straight)
+    for name in ("checkpoints/step-00000020", "model"):
+        for file in (straight / name).glob("*.safetensors"):
+            assert (resumed / name / file.name).read_bytes() == file.read_bytes(), file
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+def test_another_number_of_processes_resumes_with_the_same_curve(
+    two: tuple[Path, list[str]], tmp_path: Path, processes: int
+) -> None:
+    for optimizer in ("adam", "lamb", "muon"):
+        copied_until(two[0] / optimizer, 10, tmp_path / optimizer)
+    if processes == 1:
+        for optimizer in ("adam", "lamb", "muon"):
+            trained(tmp_path / optimizer, Rank(), Work(), resume=True, optimizer=optimizer)
+    else:
+        launched(processes, tmp_path, "resume")
+    for optimizer in ("adam", "lamb", "muon"):
+        assert_same_curve(tmp_path / optimizer, two[0] / optimizer)
+
+
+def test_the_process_whose_loss_is_not_finite_is_named(two: tuple[Path, list[str]]) -> None:
+    assert two[1][0].count("skipped step 4: loss nan, gradient norm nan in process 1") == 1
+    assert "skipped step" not in two[1][1], "process 0 speaks for all"
+
+
+def test_the_process_that_the_others_wait_for_is_named_with_the_seconds_of_each(two: tuple[Path, list[str]]) -> None:
+    assert two[1][0].count("the others wait for process 1, which is slow: ") == 1
+    seconds = [
+        line["seconds"]
+        for line in read_json_lines(two[0] / "troubled" / "metrics.jsonl")
+        if "processes" in line["kind"]
+    ]
+    assert len(seconds) == 2, "once for each line of the log"
+    assert seconds[0][1] > 1 > seconds[0][0]
+
+
+def test_processes_that_differ_are_refused_in_one_line_before_the_first_step(two: tuple[Path, list[str]]) -> None:
+    for index in range(2):
+        settings, data, other = (two[0] / f"lines-{index}.txt").read_text(encoding="utf-8").splitlines()
+        assert "the same train.seed in all processes; found 0 in process 0, 1 in process 1" in settings
+        assert "the same digest of corpus in all processes; found sha256:0 in process 0, sha256:1 in process 1" in data
+        assert ("no settings.json" in other) if index else ("an error in process 1: expected a run in" in other)
+    assert not (two[0] / "seeds").exists()
+    assert not (two[0] / "data").exists()
+
+
+def test_rows_in_parts_are_read_as_a_whole(tmp_path: Path) -> None:
+    matrix = torch.arange(12.0).view(6, 2)
+    save_tensors({"m": matrix[:4], "s": torch.tensor(3)}, tmp_path / "a")
+    save_tensors({"m": matrix[4:]}, tmp_path / "b")
+    parts = Parts([tmp_path / "a", tmp_path / "b"])
+    assert parts.shapes == {"m": (6, 2), "s": ()}
+    found = {"m": torch.zeros(6, 2), "s": torch.tensor(0)}
+    parts.copy_to(found)
+    assert torch.equal(found["m"], matrix)
+    assert int(found["s"]) == 3
+
+
+def test_a_damaged_part_is_set_aside_like_any_checkpoint(
+    two: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied_until(two[0] / "adam", 10, tmp_path / "run")
+    part = tmp_path / "run" / "checkpoints" / "step-00000010" / "optimizer-00002-of-00002.safetensors"
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    trained(tmp_path / "run", Rank(), Work(), resume=True)
+    assert "optimizer-00002-of-00002.safetensors" in capsys.readouterr().err
+    assert (tmp_path / "run" / "checkpoints" / "damaged-step-00000010").is_dir()
+    assert_same_curve(tmp_path / "run", two[0] / "adam")
+
+
+def test_a_model_without_layers_cannot_compute_them_again(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="leave activation_checkpointing out"):
+        trained(tmp_path / "run", Rank(), Work(), activation_checkpointing=True)
+
+
+def test_no_part_of_a_checkpoint_is_pickled(two: tuple[Path, list[str]]) -> None:
+    written = {path.suffix for path in (two[0] / "adam").rglob("*") if path.is_file()}
+    assert written == {".json", ".jsonl", ".safetensors"}
+    state = json.loads((two[0] / "adam" / "checkpoints" / "step-00000020" / "state.json").read_text(encoding="utf-8"))
+    assert len(state["digests"]) == 4
