@@ -53,9 +53,9 @@ def nodes() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    cluster.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
+    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "node_ip_address": "127.0.0.1"}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
     yield cluster
     ray.shutdown()
     cluster.shutdown()

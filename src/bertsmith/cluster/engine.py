@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from bertsmith.errors import ConfigError, RunError
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
 _READER_CPUS = 0.25  # readers wait for disks; another share than that of workers also keeps the stages apart
+_SECONDS_TO_ANSWER = 20.0
 _STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
 
 Read = Callable[[pa.Table], Iterator[pa.Table]]
@@ -154,6 +156,7 @@ def _running(engine: str) -> Iterator[Any]:
         if address == "local":
             ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
+            _require_answer(address)
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise RunError(
@@ -165,6 +168,13 @@ def _running(engine: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
 class _Worker:
