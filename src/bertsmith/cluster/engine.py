@@ -131,17 +131,23 @@ def num_gpus(device: str) -> int:
     return int(device.startswith("cuda"))
 
 
+def environment(engine: str = RAY) -> dict[str, str]:
+    """The variables that Ray's own programs read when they start, if the user has not set them.
+
+    Nothing is sent anywhere. A cluster of this machine is closed to its other users by a token that is not written to
+    disk, and its workers get their share of a busy machine.
+    """
+    found = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+    if engine == RAY:
+        token = secrets.token_hex(32)
+        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_worker_niceness": "0"}
+    return found
+
+
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator[Any]:
     """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so."""
-    # Read by Ray's own programs when they start. Nothing is sent anywhere; the cluster is closed to other users of this
-    # machine by a token that is not written to disk; and workers get their share of a busy machine.
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if engine == RAY:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ |= {name: value for name, value in environment(engine).items() if name not in os.environ}
     import ray
     import ray.data
 
