@@ -15,6 +15,7 @@ disk. These are products of measured rates, not measurements.
 import argparse
 import hashlib
 import json
+import os
 import resource
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ from typing import Any
 from harness import interleave, machine, write_result
 
 from bertsmith.cluster.corpus import build_corpus_on
+from bertsmith.cluster.engine import environment
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.encode import encode_blocks
 from bertsmith.documents.readers import ReadingSettings, read_blocks
@@ -76,6 +78,7 @@ def measure(arguments: argparse.Namespace) -> None:
         place = Path(name)
         (place / "text").mkdir()
         size = take_text(arguments.text, place / "text", arguments.megabytes)
+        os.environ |= environment()
         import ray
         import ray.data
 
