@@ -10,6 +10,7 @@ processes share.
 
 import contextlib
 import functools
+import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -51,14 +52,17 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        rank=rank.index,
-        world_size=rank.count,
-        device_id=device if device.type == "cuda" else None,
-        timeout=_LONGEST_WAIT,
-    )
     try:
+        # A place of its own for each start: what an earlier one left in the store leads to processes that have ended.
+        store, _, _ = next(dist.rendezvous("env://", rank.index, rank.count, timeout=_LONGEST_WAIT))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=dist.PrefixStore(f"start-{rank.restarts}", store),
+            rank=rank.index,
+            world_size=rank.count,
+            device_id=device if device.type == "cuda" else None,
+            timeout=_LONGEST_WAIT,
+        )
         with quiet(warnings=True) if rank.index else contextlib.nullcontext():
             yield
     except RuntimeError as error:
@@ -70,7 +74,8 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
             fix="see its message, and continue with --resume; torchrun --max-restarts does that by itself",
         ) from error
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -96,7 +101,10 @@ def replicate(model: nn.Module, rank: Rank) -> nn.Module:
     """The model that each rank trains: itself for one process, otherwise wrapped so that gradients are exchanged."""
     if rank.count == 1:
         return model
-    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+    # Buffers are constants; torch 2.13 has another name for the argument.
+    names = inspect.signature(DistributedDataParallel).parameters
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **{buffers: False})
 
 
 def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextManager[None]:
