@@ -66,7 +66,7 @@ class StreamedCorpus(Corpus):
         self._shards, self._places = columns["shards"], columns["places"]
         self._sentences, self._first_sentences = columns["sentences"], offsets_of(columns["sentence_counts"])
         self._type = np.dtype(token_type(len(vocabulary)))
-        self._files = [f"{address}/{shard['file']}" for shard in manifest["shards"]]
+        self._files: list[str] = [f"{address}/{shard['file']}" for shard in manifest["shards"]]
         self._kept: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
         self._bytes, self._lock = 0, threading.Lock()
 
@@ -117,7 +117,7 @@ class StreamedCorpus(Corpus):
     def document_source(self, index: int, /) -> str:
         """The address of its shard."""
         self._require(index)
-        return self._files[self._shards[index]]
+        return self._files[int(self._shards[index])]
 
     def _require(self, index: int) -> None:
         if not 0 <= index < self.num_documents:

@@ -20,6 +20,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
@@ -54,10 +56,10 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
         torch.cuda.set_device(device)
     try:
         # A place of its own for each start: what an earlier one left in the store leads to processes that have ended.
-        store, _, _ = next(dist.rendezvous("env://", rank.index, rank.count, timeout=_LONGEST_WAIT))
+        store, _, _ = next(rendezvous("env://", rank.index, rank.count, timeout=_LONGEST_WAIT))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=dist.PrefixStore(f"start-{rank.restarts}", store),
+            store=PrefixStore(f"start-{rank.restarts}", store),
             rank=rank.index,
             world_size=rank.count,
             device_id=device if device.type == "cuda" else None,
@@ -103,8 +105,8 @@ def replicate(model: nn.Module, rank: Rank) -> nn.Module:
         return model
     # Buffers are constants; torch 2.13 has another name for the argument.
     names = inspect.signature(DistributedDataParallel).parameters
-    buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-    return DistributedDataParallel(model, gradient_as_bucket_view=True, **{buffers: False})
+    buffers: Any = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **buffers)
 
 
 def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextManager[None]:

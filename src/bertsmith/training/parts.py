@@ -10,6 +10,7 @@ the order of the files, are the tensor: any number of processes can read them, e
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -52,7 +53,7 @@ class Parts:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._files = [safetensors.safe_open(path, "pt") for path in paths]
+        self._files: list[Any] = [safetensors.safe_open(path, "pt") for path in paths]
         self._keys = [set(file.keys()) for file in self._files]
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file, keys in zip(self._files, self._keys, strict=True):

@@ -10,7 +10,7 @@ Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training T
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -50,7 +50,7 @@ def is_sharded(tensor: Tensor) -> bool:
 
 def own_rows(tensor: Tensor) -> Tensor:
     """The rows of a tensor that this process holds, in the same memory; all of them if it is not divided."""
-    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[operator]
+    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
     return found
 
 
@@ -91,13 +91,13 @@ def rows_of(full: Tensor, like: Tensor) -> Tensor:
     return full[start : start + len(own_rows(like))] if is_sharded(like) else full
 
 
-def norms(tensors: list[Tensor], like: list[Tensor]) -> Tensor:
+def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of each whole tensor, from the rows of this process.
 
     Args:
         like: tensors that are divided in the same way.
     """
-    found = torch.stack(torch._foreach_norm(tensors))
+    found = torch.stack(torch._foreach_norm(list(tensors)))
     if any(map(is_sharded, like)):
         found = found.square()
         dist.all_reduce(found)
