@@ -273,6 +273,8 @@ class _Search:
     def _train(
         self, number: int, values: Mapping[str, float], on_scores: Callable[[Mapping[str, float]], None]
     ) -> SeedResult:
+        # What is there was left by a start of several processes that ended before the trial was entered.
+        shutil.rmtree(self._folder(number), ignore_errors=True)
         changed, rates = _changed(self.settings, self.recipe, values)
         return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores)
 
