@@ -44,7 +44,7 @@ from bertsmith.training.distributed import (
     on_every_rank,
     on_first_rank,
     process_group,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
@@ -143,7 +143,7 @@ def _pretrain(
     # What does not fit is refused before there is a folder.
     workload = _workload(model, source, data, runtime, settings, teaching)
     with locked_by_first_rank(out, rank, create=not resume):
-        free = told_by_first_rank(lambda: _may_change(out, resume), rank)
+        free = result_of_first_rank(lambda: _may_change(out, resume), rank)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
 
         if settings.initialization == "corpus" and run.last_step() is None:

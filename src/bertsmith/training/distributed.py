@@ -96,7 +96,7 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
 
 def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
     """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places."""
-    return bool(told_by_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
+    return bool(result_of_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
@@ -199,16 +199,16 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
     return result
 
 
-def told_by_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
+def result_of_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
     """The result of `work`, plain values, on every rank, although only rank 0 does it; raises as `on_first_rank`."""
     if rank.count == 1:
         return work()
     found = on_first_rank(work, rank)
     text = torch.tensor(list(json.dumps(found).encode()), dtype=torch.uint8)
     size = int(from_first_rank(len(text), rank))
-    told = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
-    dist.broadcast(told, src=0)
-    return json.loads(bytes(told.tolist()))
+    received = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
+    dist.broadcast(received, src=0)
+    return json.loads(bytes(received.tolist()))
 
 
 def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertsmith.runtime import Rank
 from bertsmith.training.optimizer import require_fit
-from bertsmith.training.sharding import first_row, is_sharded, own_rows
+from bertsmith.training.sharding import first_row, is_part, own_rows
 
 
 def part_name(file: str, rank: Rank) -> str:
@@ -37,7 +37,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = 
     found = {}
     for name, tensor in tensors.items():
         rows = own_rows(tensor)
-        if len(rows) if is_sharded(tensor) else rank is None or rank.index == 0:
+        if len(rows) if is_part(tensor) else rank is None or rank.index == 0:
             found[name] = rows.detach().cpu().contiguous()
     safetensors.torch.save_file(found, path)
 
