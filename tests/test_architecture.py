@@ -48,6 +48,7 @@ OPTIONAL = {
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
+    "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
     "bertsmith.reports.pictures",
 }  # fmt: skip

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,6 +91,27 @@ def open_address(address: str) -> IO[bytes]:
     with _in_words(address):
         system, path = _system(address)
         return io.BufferedReader(_RemoteFile(address, system.open(path, "rb")), _BUFFER)
+
+
+def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    """The bytes of each range (address, begin, end), all of one storage; several are read at a time where it can.
+
+    Raises:
+        InputError: there is no such file, or it is shorter.
+        RunError: the address does not answer, or there are no credentials for it.
+    """
+    first = ranges[0][0]
+    with _in_words(first):
+        system, _ = _system(first)
+        paths = [str(system._strip_protocol(address)) for address, _, _ in ranges]
+        begins, ends = [begin for _, begin, _ in ranges], [end for _, _, end in ranges]
+        found = system.cat_ranges(paths, begins, ends, on_error="raise")
+    for (address, begin, end), data in zip(ranges, found, strict=True):
+        if len(data) != end - begin:
+            raise InputError(
+                expected=f"{end:,} bytes at '{address}'", found=f"{begin + len(data):,}", fix="restore the file"
+            )
+    return [bytes(data) for data in found]
 
 
 @contextlib.contextmanager

@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
+from bertsmith.adaptation.run import adapt
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
-from bertsmith.library.distillation import distill
+from bertsmith.library.distillation import distill, distill_corpus
 from bertsmith.runtime import Rank
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.similarity import vector_spec
@@ -19,7 +20,7 @@ GRID = {"learning_rate": (1e-9, 1e-3, 5e-3), "batch_size": (8,), "epochs": (1,)}
 
 
 def main(base: Path, out: Path) -> None:
-    """Writes shared/, spread/, search-search/, vectors/ and student/ into `out`."""
+    """Writes shared/, spread/, search-search/, vectors/, student/, adapted/ and taught/ into `out`."""
     import torch
 
     torch.set_num_threads(1)
@@ -39,6 +40,17 @@ def main(base: Path, out: Path) -> None:
             device="cpu",
         )  # fmt: skip
         assert [row["name"] for row in report.rows] == ["teacher", "student"]
+        texts, general = base.parent / "field.txt", [base.parent / "general.txt"]
+        adapted = adapt(
+            base.parent / "whole", [texts], out / "adapted", general=general, vocabulary="graft", steps=3,
+            max_length=32, held_out=0.1, score_words=200, device="cpu", precision="fp32",
+        )  # fmt: skip
+        assert adapted.report["losses"]["field"]["after"]["words"] > 0
+        corpus = out / "adapted" / "corpus"
+        distill_corpus(
+            out / "adapted" / "model", corpus, out / "taught", method="tinybert", student="layers", layers="1",
+            steps=3, log_every=1, max_length=32, device="cpu", precision="fp32", rows_per_step=8,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

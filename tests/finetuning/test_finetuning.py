@@ -287,6 +287,7 @@ def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(tmp_path: 
     with pytest.raises(RunError, match="--resume"):
         search_settings(*arguments, trials=2, grid=grid)
     first = json.loads((tmp_path / "search" / "trials.json").read_text())
+    RunFolder.create(tmp_path / "search" / "trial-001", {})  # as several processes leave it if they are killed
     settings, recipe = search_settings(*arguments, trials=6, grid=grid, resume=True)
     table = json.loads((tmp_path / "search" / "trials.json").read_text())
     assert len(table) == 2, "no settings are tried twice"

@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 import bertsmith
+from adaptation.field_samples import write_base, write_field, write_general
 from bertsmith.files import read_json, read_json_lines
 from distillation.distillation_samples import write_examples
 from tasks.task_samples import write_base_model
@@ -25,6 +26,9 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     base = write_base_model(place / "base")
     for name, seed in (("train", 0), ("dev", 1)):
         write_examples(place / name, "single", 24, seed).rename(place / f"{name}.jsonl")
+    write_base(place / "whole")
+    write_field(place / "field.txt")
+    write_general(place / "general.txt")
     paths = [str(Path(bertsmith.__file__).parents[1]), str(PROGRAM.parents[1])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     for name, start in (("one", [sys.executable]), ("two", LAUNCHER)):
@@ -49,7 +53,9 @@ def without_times(report: Any) -> Any:
     return [without_times(one) for one in report] if isinstance(report, list) else report
 
 
-@pytest.mark.parametrize("run", ["shared/seed-1", "vectors/seed-1", "student/seed-1", "student/first-stage/seed-1"])
+@pytest.mark.parametrize(
+    "run", ["shared/seed-1", "vectors/seed-1", "student/seed-1", "student/first-stage/seed-1", "taught"]
+)
 def test_processes_that_share_every_step_have_the_losses_of_one(outputs: tuple[Path, Path], run: str) -> None:
     """Sums over two processes differ in the last digits of fp32."""
     one, two = (losses(place / run) for place in outputs)
@@ -65,6 +71,16 @@ def test_processes_that_share_every_step_write_one_report_of_one_model(outputs: 
     assert tensors[0].keys() == tensors[1].keys()
     assert max(float((tensors[0][name] - tensors[1][name]).abs().max()) for name in tensors[0]) < 1e-2
     assert not list((outputs[1] / "shared").glob("**/*.partial"))
+
+
+def test_an_adaptation_in_two_processes_reports_the_losses_of_one(outputs: tuple[Path, Path]) -> None:
+    one, two = (read_json(place / "adapted" / "report.json") for place in outputs)
+    for text in ("field", "general"):
+        assert two["losses"][text]["before"] == one["losses"][text]["before"]
+        after = [report["losses"][text]["after"]["per_word"] for report in (one, two)]
+        assert after[1] == pytest.approx(after[0], rel=1e-3)
+        assert after[0] != one["losses"][text]["before"]["per_word"]
+    assert two["added"] == one["added"]
 
 
 def test_whole_seeds_in_two_processes_are_those_of_one_to_the_bit(outputs: tuple[Path, Path]) -> None:

@@ -32,6 +32,9 @@ class MemoryDocuments:
     def document_lengths(self) -> np.ndarray:
         return np.array([sum(map(len, document)) for document in self.sentences], dtype=np.int64)
 
+    def prefetch(self, documents: np.ndarray) -> None:
+        """There is nothing to fetch."""
+
     def document_tokens(self, index: int) -> np.ndarray:
         self.reads.append(index)
         return np.array([token for sentence in self.sentences[index] for token in sentence], dtype=np.uint16)

@@ -295,6 +295,23 @@ def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes
     assert_resumes_to(straight, corpus, out)
 
 
+def test_a_corpus_at_an_address_gives_the_run_of_the_one_on_a_disk(corpus, tmp_path):
+    run(corpus, tmp_path / "local", steps=3)
+    run(f"file://{corpus}", tmp_path / "streamed", steps=3, corpus_cache=str(tmp_path / "cache"))
+    one, other = (tmp_path / name / "model" / "model.safetensors" for name in ("local", "streamed"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "albert"])
+def test_activation_checkpointing_changes_no_bit_with_dropout(corpus, tmp_path, architecture):
+    models = []
+    for again in (False, True):
+        out, train = tmp_path / str(again), {"activation_checkpointing": again}
+        run(corpus, out, steps=2, architecture=architecture, dropout=0.2, data={"objective": "mlm"}, train=train)
+        models.append((out / "model" / "model.safetensors").read_bytes())
+    assert models[0] == models[1]
+
+
 def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
     """Torchrun on gloo; rows, masks and dropout do not depend on the ranks."""
     options = ["--steps", "4", "--log-every", "1", "--rows-per-step", "16", "--max-length", "32", "--size", "tiny"]
@@ -310,14 +327,19 @@ def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
         "bertsmith",
     ]
     one, two = command(corpus, tmp_path / "one", *options), command(corpus, tmp_path / "two", *options)
-    subprocess.run(one, check=True, env=environment(), capture_output=True)
-    subprocess.run([*launcher, *two[3:]], check=True, env=environment(), capture_output=True, timeout=240)
+    divided = command(
+        corpus, tmp_path / "divided", *options, "--shard", "--activation-checkpointing", "--dropout", "0.1"
+    )
+    subprocess.run([*one, "--dropout", "0.1"], check=True, env=environment(), capture_output=True)
+    for program in ([*two[3:], "--dropout", "0.1"], divided[3:]):
+        subprocess.run([*launcher, *program], check=True, env=environment(), capture_output=True, timeout=240)
     lines = [
         [line for line in read_json_lines(tmp_path / name / "metrics.jsonl") if line["kind"] == "train"]
-        for name in ("one", "two")
+        for name in ("one", "two", "divided")
     ]
-    assert len(lines[0]) == len(lines[1]) == 4
-    for alone, together in zip(*lines, strict=True):
+    assert [len(some) for some in lines] == [4, 4, 4]
+    pairs = [*zip(lines[0], lines[1], strict=True), *zip(lines[0], lines[2], strict=True)]
+    for alone, together in pairs:
         for name in ("loss", "mlm_loss", "mlm_accuracy", "tokens"):
             assert together[name] == pytest.approx(alone[name], rel=2e-4), name
         # Muon rounds the sums of both ranks, which differ in their last digits, to bf16.

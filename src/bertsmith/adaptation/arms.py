@@ -30,7 +30,7 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.task_files import read_task
-from bertsmith.training.distributed import told_by_first_rank
+from bertsmith.training.distributed import result_of_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"
@@ -93,7 +93,7 @@ def score_arm(
         rank: this process among those that fine-tune it.
     """
     place = out / TASK_FOLDER / arm
-    if told_by_first_rank((place / REPORT_FILE).is_file, rank):
+    if result_of_first_rank((place / REPORT_FILE).is_file, rank):
         return
     tell(f"fine-tuning on {spec.title}: {arm}")
     folder = load_any(model)
@@ -108,7 +108,7 @@ def score_arm(
         FinetuningSettings(**parts[FinetuningSettings]),
         RecipeSettings(**parts[RecipeSettings]),
         seeds=seeds,
-        resume=told_by_first_rank((place / SETTINGS_FILE).is_file, rank),
+        resume=result_of_first_rank((place / SETTINGS_FILE).is_file, rank),
         recipe_name=AUTO,
         source_name=str(model),
     )

@@ -21,7 +21,7 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
-from bertsmith.training.distributed import on_first_rank, told_by_first_rank
+from bertsmith.training.distributed import on_first_rank, result_of_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 START_FOLDER, MODEL_FOLDER = "start", "model"
@@ -78,13 +78,13 @@ def continued(
     run = place / "run"
     try:
         on_first_rank(lambda: _build_corpus(prepared, place / "corpus"), rank)
-        if not told_by_first_rank((run / MODEL_FOLDER).is_dir, rank):
-            start = told_by_first_rank(lambda: _start(prepared, place, model), rank)
+        if not result_of_first_rank((run / MODEL_FOLDER).is_dir, rank):
+            start = result_of_first_rank(lambda: _start(prepared, place, model), rank)
             pretrain(
                 place / "corpus",
                 run,
                 *settings_from_recipe({**start, **_rates(prepared)}),
-                resume=told_by_first_rank((run / SETTINGS_FILE).is_file, rank),
+                resume=result_of_first_rank((run / SETTINGS_FILE).is_file, rank),
             )
             on_first_rank(RunFolder.open(run).clear, rank)
     except (ConfigError, InputError):

@@ -43,7 +43,7 @@ from bertsmith.training.distributed import (
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
@@ -170,7 +170,7 @@ def adapt(
         passages = _passages(prepared, chosen)
         before = on_first_rank(lambda: _losses_before(prepared, passages, out), rank)
         made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
-        place = Path(told_by_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
+        place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
         after = on_first_rank(lambda: _losses(load_any(place), passages, chosen), rank)
         if field_task is not None and spec is not None and data is not None:
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
@@ -200,8 +200,8 @@ def adapt(
                 "versions": run.record["versions"],
             }
 
-        found = told_by_first_rank(report, rank)
-        page = told_by_first_rank(lambda: str(write_report(out, found)), rank)
+        found = result_of_first_rank(report, rank)
+        page = result_of_first_rank(lambda: str(write_report(out, found)), rank)
         return AdaptationResult(report=found, model=place, page=Path(page))
 
 

@@ -37,7 +37,7 @@ from bertsmith.settings import require, require_number
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task_files import read_examples
 from bertsmith.training.budget import BudgetError
-from bertsmith.training.distributed import locked_by_first_rank, on_first_rank, told_by_first_rank
+from bertsmith.training.distributed import locked_by_first_rank, on_first_rank, result_of_first_rank
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
@@ -153,7 +153,7 @@ def continue_pretraining(
     with locked_by_first_rank(out, rank):
         if resume:
             on_first_rank(lambda: _require_same(place / TEXT_FILE, record), rank)
-        if told_by_first_rank(model.is_dir, rank):
+        if result_of_first_rank(model.is_dir, rank):
             return model
         try:
             on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
@@ -229,7 +229,7 @@ def _pretrain(
             "seed": seed,
         }
     )
-    begun = told_by_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
+    begun = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
     pretrain(place / "corpus", place / "run", *settings, resume=begun)
 
 

@@ -118,6 +118,8 @@ def finetune(
     The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean
     and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
     model stores the new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
+    Several processes of torchrun train whole seeds each if there are at least as many seeds as processes, and whole
+    trials of --search; otherwise they share every step.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report

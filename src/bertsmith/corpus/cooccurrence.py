@@ -30,6 +30,7 @@ CONTEXT_POWER = 0.75  # of the counts of the contexts: rare ones count less
 MOST_TOKENS = 20_000_000  # of the corpus that are counted, about, to bound the time
 UNIT = 2**34  # of counts that are fractions; 1 / 1000 is then more precise than float32, and 5e8 is not too large
 _CHUNK_TOKENS = 2**21
+_FETCHED = 1000  # documents of a corpus at an address that are fetched together
 _MEMORY = 2e9  # bytes for counting
 _BYTES_OF_PAIR = 16  # of the matrix in memory: two entries
 _BLOCK_PAIRS = 2**18  # that are in memory at once, however small the limit is; about 40 MB while they are computed
@@ -239,7 +240,9 @@ def _runs(corpus: Corpus, documents: Sequence[int], window: int) -> Iterator[npt
     gap = np.full(window, _NO_PIECE, dtype=np.int64)
     parts: list[npt.NDArray[Any]] = []
     held = 0
-    for document in documents:
+    for place, document in enumerate(documents):
+        if place % _FETCHED == 0:
+            corpus.prefetch(np.asarray(documents[place : place + _FETCHED]))
         tokens = corpus.document_tokens(document).astype(np.int64)
         parts += [tokens, gap]
         held += len(tokens)

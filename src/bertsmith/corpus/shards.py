@@ -201,6 +201,19 @@ class Corpus:
             batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(own))), verify=verify)
         return cls(folder, manifest, own, batches)
 
+    @staticmethod
+    def opened_without_shards(folder: Path) -> "Corpus":
+        """What is next to the shards in `folder`: manifest, vocabulary and tokenizer, without any document.
+
+        Raises:
+            CorpusError: as for `open`.
+        """
+        manifest = read_manifest(folder)
+        return Corpus(folder, manifest, _vocabulary(folder, manifest), [])
+
+    def prefetch(self, documents: npt.NDArray[np.integer]) -> None:
+        """Fetches what is about to be read; of memory-mapped shards there is nothing to fetch."""
+
     def held_out(self, *, verify: bool = False) -> "Corpus | None":
         """The held-out documents as a corpus; None if there are none.
 
@@ -274,7 +287,11 @@ def read_shard(path: Path) -> Iterator[DocumentBatch]:
     Raises:
         pyarrow.ArrowInvalid: it is not a complete Arrow file.
     """
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    return batches_of(pa.ipc.open_file(pa.memory_map(str(path))))
+
+
+def batches_of(reader: pa.RecordBatchFileReader) -> Iterator[DocumentBatch]:
+    """The record batches of an open shard, as views into what it reads from."""
     for number in range(reader.num_record_batches):
         sources, tokens, lengths = reader.get_batch(number).columns
         yield DocumentBatch(
@@ -284,6 +301,18 @@ def read_shard(path: Path) -> Iterator[DocumentBatch]:
             sentence_offsets=lengths.offsets.to_numpy(),
             sources=sources,
         )
+
+
+def require_shard(path: Path, entry: dict[str, Any], pieces: int) -> None:
+    """Checks that a file is the shard that an entry of the manifest describes.
+
+    Args:
+        pieces: the size of the vocabulary.
+
+    Raises:
+        CorpusError: it is damaged, or another file.
+    """
+    _open_shard(path, entry, schema(token_type(pieces)), verify=True)
 
 
 def _joined(arrays: list[npt.NDArray[np.int64]]) -> Ints:

@@ -44,7 +44,7 @@ from bertsmith.training.distributed import (
     in_turn,
     locked_by_first_rank,
     on_first_rank,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
@@ -258,7 +258,7 @@ def _trained(
         job.settings,
         job.recipe,
         seeds=seeds,
-        resume=told_by_first_rank(lambda: resume and (out / SETTINGS_FILE).is_file(), Rank.from_environment()),
+        resume=result_of_first_rank(lambda: resume and (out / SETTINGS_FILE).is_file(), Rank.from_environment()),
         recipe_name=names["recipe_name"],
         source_name=names["source_name"],
     )

@@ -38,7 +38,7 @@ from bertsmith.training.distributed import (
     on_every_rank,
     on_first_rank,
     process_group,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -116,7 +116,7 @@ def finetune(
         begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
         job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _told(_finetune(job, Path(out), seeds, names, rank, resume=begun), rank)
+        return _received(_finetune(job, Path(out), seeds, names, rank, resume=begun), rank)
 
 
 def _finetune(
@@ -172,7 +172,7 @@ def _who_trains(count: int, rank: Rank) -> list[str]:
     return [f"{rank.count} processes share every step, because there are fewer seeds than processes"]
 
 
-def _told(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
+def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
     """The result of rank 0, on every rank."""
     if result is not None and rank.count == 1:
         return result
@@ -182,9 +182,9 @@ def _told(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
         runs = [dataclasses.asdict(one) for one in result.runs]
         return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
 
-    told = told_by_first_rank(as_plain, rank)
-    spec, runs = TaskSpec.from_dict(told["spec"], "process 0"), [SeedResult(**one) for one in told["runs"]]
-    return FinetuningResult(spec=spec, runs=runs, best=told["best"], report=told["report"])
+    received = result_of_first_rank(as_plain, rank)
+    spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
+    return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
 
 
 def _train_seed(

@@ -40,7 +40,7 @@ from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.training.distributed import told_by_first_rank
+from bertsmith.training.distributed import result_of_first_rank
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings
@@ -267,11 +267,11 @@ class FinetuningJob:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
         """
         done, rank = path / REPORT_FILE, rank or Rank()
-        if resume and (found := told_by_first_rank(lambda: self._finished(path), rank)):
+        if resume and (found := result_of_first_rank(lambda: self._finished(path), rank)):
             return SeedResult(**found)
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
-        begun = told_by_first_rank(lambda: resume and is_run(path), rank)
+        begun = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
@@ -297,7 +297,7 @@ class FinetuningJob:
             run.clear()
             return dataclasses.asdict(result)
 
-        return SeedResult(**told_by_first_rank(finish, rank))
+        return SeedResult(**result_of_first_rank(finish, rank))
 
     @staticmethod
     def _finished(path: Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from bertsmith.training.distributed import (
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 
@@ -141,10 +141,10 @@ def search_settings(
     on_first_rank(lambda: _require_same(out, record if head is None else {**record, "head": head.__name__}), rank)
     search = _Search(job, out, settings, recipe, grid, trials)
     study = on_first_rank(search.study, rank)
-    while upcoming := told_by_first_rank(lambda: search.upcoming(study, rank.count), rank):
+    while upcoming := result_of_first_rank(lambda: search.upcoming(study, rank.count), rank):
         attempts = search.attempts(upcoming, rank)
         on_first_rank(functools.partial(search.enter, study, attempts), rank)
-    return _changed(settings, recipe, told_by_first_rank(lambda: search.best(study), rank))
+    return _changed(settings, recipe, result_of_first_rank(lambda: search.best(study), rank))
 
 
 class _Search:
@@ -273,6 +273,8 @@ class _Search:
     def _train(
         self, number: int, values: Mapping[str, float], on_scores: Callable[[Mapping[str, float]], None]
     ) -> SeedResult:
+        # What is there was left by a start of several processes that ended before the trial was entered.
+        shutil.rmtree(self._folder(number), ignore_errors=True)
         changed, rates = _changed(self.settings, self.recipe, values)
         return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores)
 

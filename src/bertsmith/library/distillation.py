@@ -18,7 +18,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.training.distributed import in_process_group, on_first_rank, told_by_first_rank
+from bertsmith.training.distributed import in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
 
@@ -105,7 +105,7 @@ def distill(
         recipe=recipe,
     )
     on_first_rank(lambda: write_finetuning_report([place]), rank)
-    report = told_by_first_rank(lambda: report_of(taught, place, times=times).to_dict(), rank)
+    report = result_of_first_rank(lambda: report_of(taught, place, times=times).to_dict(), rank)
     return DistillationReport(metric=report["metric"], rows=report["rows"], path=place)
 
 

@@ -46,7 +46,7 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import MARGIN
 from bertsmith.tasks.task_files import read_task
-from bertsmith.training.distributed import begun_before, in_process_group, on_first_rank, told_by_first_rank
+from bertsmith.training.distributed import begun_before, in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -175,7 +175,7 @@ def finetune(
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
         base: BaseModel = checked.on_base(load_any(place), chosen, rates)
-        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
+        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
     elif continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
@@ -192,7 +192,7 @@ def finetune(
         )
         base = checked.on_base(load_any(source), chosen, rates)
         # If the continued pre-training was interrupted, there is no run yet.
-        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
+        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
     else:
         base = folder
         on_first_rank(lambda: _require_no_continuation(out, continue_minutes, continue_steps, resume=resume), rank)
@@ -204,7 +204,7 @@ def finetune(
         base = FinetuningJob.prepare(base, spec, data, chosen, rates, head)
         found = tune(base, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
-        begun = told_by_first_rank(lambda: resume and is_run(out), rank)
+        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
         best, rates = found.settings, found.recipe
         result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
     on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)

@@ -163,7 +163,8 @@ def _computed_twice(layer: "Layer", hidden: Tensor, shared: Pass, read: Read | N
 
     Source: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
     """
-    noises = iter((shared.noise, copy.deepcopy(shared.noise)))  # the first time the noise goes on, for the next layers
+    # The first pass draws from the noise itself, and the next layers continue from there; the second draws the same.
+    noises = iter((shared.noise, copy.deepcopy(shared.noise)))
 
     def compute(hidden: Tensor) -> Tensor:
         found: Tensor = layer(hidden, dataclasses.replace(shared, noise=next(noises)), read, name)

@@ -17,7 +17,9 @@ from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, unt
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.corpus.manifest import MANIFEST
 from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.streamed import StreamedCorpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
@@ -33,15 +35,17 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import tell, warn
+from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.training.distributed import (
     begun_before,
+    in_turn,
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
     process_group,
-    told_by_first_rank,
+    result_of_first_rank,
 )
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
@@ -49,7 +53,7 @@ from bertsmith.training.settings import BUDGETS, TrainSettings
 from bertsmith.training.teaching import Teaching
 
 # Inputs given by path; their content is compared by digest, so a run can be resumed after they were moved.
-PLACES = ("corpus", "run.init", "run.config")
+PLACES = ("corpus", "run.init", "run.config", "run.corpus_cache", "run.cache_megabytes")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
@@ -114,8 +118,7 @@ def _pretrain(
 ) -> TrainResult:
     """See `pretrain`; for one of the processes that train together."""
     started, rank = time.monotonic(), Rank.from_environment()
-    # The entropy needs every token anyway, so the digests cost little extra; once for each machine and its disk.
-    source = on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+    source = _opened(corpus, settings, rank)
     tokenizer = source.tokenizer
     runtime.tell()
     if rank.index == 0:
@@ -134,7 +137,7 @@ def _pretrain(
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
     }
     digests = {
-        "corpus": digest_file(corpus / "corpus.json"),
+        "corpus": digest_file(source.folder / MANIFEST),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
         **({"segmenter": segmenter_version()} if data.chinese_words else {}),
@@ -143,7 +146,7 @@ def _pretrain(
     # What does not fit is refused before there is a folder.
     workload = workload_of(model, source, data, runtime, settings, teaching)
     with locked_by_first_rank(out, rank, create=not resume):
-        free = told_by_first_rank(lambda: _may_change(out, resume), rank)
+        free = result_of_first_rank(lambda: _may_change(out, resume), rank)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
 
         if settings.initialization == "corpus" and run.last_step() is None:
@@ -174,6 +177,21 @@ def _pretrain(
         )
         on_first_rank(lambda: _write_report(run.path), rank)
     return result
+
+
+def _opened(corpus: Path, settings: PretrainingRunSettings, rank: Rank) -> Corpus:
+    """The corpus in a folder or at an address, verified once for each machine."""
+    address = address_of(corpus)
+    if address is None:
+        # The entropy needs every token anyway, so the digests cost little extra.
+        return on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+    cache = Path(settings.corpus_cache or "~/.cache/bertsmith/corpora").expanduser()
+
+    def opened() -> Corpus:
+        return StreamedCorpus.open_at(address, cache, limit=settings.cache_megabytes * 2**20)
+
+    on_every_rank(lambda: opened() if rank.local_index == 0 else None, rank)  # who makes the index for its machine
+    return in_turn(opened, rank)
 
 
 def _write_report(run: Path) -> None:

@@ -222,6 +222,12 @@ class PretrainingRunSettings:
         "compile the layers of BERT with torch.compile, which takes a minute at first; needs Triton on a GPU and a C++ "
         "compiler on a CPU",
     )
+    corpus_cache: str | None = help_field(
+        None, "of a corpus at an address (s3://...): the folder for its index [~/.cache/bertsmith/corpora]"
+    )
+    cache_megabytes: int = help_field(
+        256, "of a corpus at an address: documents that are kept in memory; affects speed, not the result", most=10**7
+    )
     evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")

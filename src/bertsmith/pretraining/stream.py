@@ -62,6 +62,9 @@ class Documents(Protocol):
     def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
         """The token ids of a document, an array of unsigned integers [tokens]."""
 
+    def prefetch(self, documents: npt.NDArray[np.integer]) -> None:
+        """Fetches the tokens of documents that are about to be read, and ignores negative numbers."""
+
     def document_sentences(self, index: int, /) -> Ints:
         """The sentence starts and the end of the last sentence, as token offsets, int64 [sentences + 1]."""
 
@@ -202,6 +205,7 @@ class PretrainingStream:
     def materialise(self, plan: InstancePlan) -> Rows:
         """The rows of a plan, read from the corpus and packed as `[CLS] A [SEP] B [SEP]`."""
         read = self.documents.document_tokens
+        self.documents.prefetch(plan.documents.ravel())
         parts = zip(plan.documents.tolist(), plan.starts.tolist(), plan.ends.tolist(), strict=True)
         first, second = [], []
         for (document, other), (start, other_start), (end, other_end) in parts:

@@ -38,7 +38,7 @@ from bertsmith.files import (
     write_json,
 )
 from bertsmith.runtime import Rank
-from bertsmith.training.distributed import from_all_ranks, on_every_rank, on_first_rank, told_by_first_rank
+from bertsmith.training.distributed import from_all_ranks, on_every_rank, on_first_rank, result_of_first_rank
 from bertsmith.training.guard import LossGuard
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.parts import Parts, part_name, save_tensors
@@ -110,7 +110,7 @@ def write_checkpoint(
         else:
             with contextlib.ExitStack() as stack:
                 begin = functools.partial(stack.enter_context, atomic_folder(folder, replace=True))
-                partial = Path(told_by_first_rank(lambda: str(begin()), rank))
+                partial = Path(result_of_first_rank(lambda: str(begin()), rank))
                 own = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
                 digests = {name: digest for part in from_all_ranks(own, rank) for name, digest in part.items()}
                 on_first_rank(lambda: _complete(partial, position, digests), rank)

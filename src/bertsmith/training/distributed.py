@@ -10,6 +10,7 @@ processes share.
 
 import contextlib
 import functools
+import inspect
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -19,6 +20,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
@@ -51,14 +54,17 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        rank=rank.index,
-        world_size=rank.count,
-        device_id=device if device.type == "cuda" else None,
-        timeout=_LONGEST_WAIT,
-    )
     try:
+        # A place of its own for each start: what an earlier one left in the store leads to processes that have ended.
+        store, _, _ = next(rendezvous("env://", rank.index, rank.count, timeout=_LONGEST_WAIT))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=PrefixStore(f"start-{rank.restarts}", store),
+            rank=rank.index,
+            world_size=rank.count,
+            device_id=device if device.type == "cuda" else None,
+            timeout=_LONGEST_WAIT,
+        )
         with quiet(warnings=True) if rank.index else contextlib.nullcontext():
             yield
     except RuntimeError as error:
@@ -70,7 +76,8 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
             fix="see its message, and continue with --resume; torchrun --max-restarts does that by itself",
         ) from error
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -89,14 +96,17 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
 
 def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
     """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places."""
-    return bool(told_by_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
+    return bool(result_of_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
     """The model that each rank trains: itself for one process, otherwise wrapped so that gradients are exchanged."""
     if rank.count == 1:
         return model
-    return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+    # Buffers are constants; torch 2.13 has another name for the argument.
+    names = inspect.signature(DistributedDataParallel).parameters
+    buffers: Any = {"forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers": False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **buffers)
 
 
 def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextManager[None]:
@@ -189,16 +199,16 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
     return result
 
 
-def told_by_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
+def result_of_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
     """The result of `work`, plain values, on every rank, although only rank 0 does it; raises as `on_first_rank`."""
     if rank.count == 1:
         return work()
     found = on_first_rank(work, rank)
     text = torch.tensor(list(json.dumps(found).encode()), dtype=torch.uint8)
     size = int(from_first_rank(len(text), rank))
-    told = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
-    dist.broadcast(told, src=0)
-    return json.loads(bytes(told.tolist()))
+    received = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
+    dist.broadcast(received, src=0)
+    return json.loads(bytes(received.tolist()))
 
 
 def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:

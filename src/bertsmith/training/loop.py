@@ -113,8 +113,8 @@ class _Course:
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
         # Of a divided model no process can evaluate or save without the others.
-        self.together = self.rank if trainer.is_sharded else None
-        self.works = self.first or trainer.is_sharded
+        self.together = self.rank if trainer.is_divided else None
+        self.works = self.first or trainer.is_divided
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
         self.peak = peak_of_device(trainer.device, trainer.workload.precision)

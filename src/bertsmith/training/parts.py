@@ -10,6 +10,7 @@ the order of the files, are the tensor: any number of processes can read them, e
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from bertsmith.runtime import Rank
 from bertsmith.training.optimizer import require_fit
-from bertsmith.training.sharding import first_row, is_sharded, own_rows
+from bertsmith.training.sharding import first_row, is_part, own_rows
 
 
 def part_name(file: str, rank: Rank) -> str:
@@ -36,7 +37,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = 
     found = {}
     for name, tensor in tensors.items():
         rows = own_rows(tensor)
-        if len(rows) if is_sharded(tensor) else rank is None or rank.index == 0:
+        if len(rows) if is_part(tensor) else rank is None or rank.index == 0:
             found[name] = rows.detach().cpu().contiguous()
     safetensors.torch.save_file(found, path)
 
@@ -52,7 +53,7 @@ class Parts:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._files = [safetensors.safe_open(path, "pt") for path in paths]
+        self._files: list[Any] = [safetensors.safe_open(path, "pt") for path in paths]
         self._keys = [set(file.keys()) for file in self._files]
         self.shapes: dict[str, tuple[int, ...]] = {}
         for file, keys in zip(self._files, self._keys, strict=True):

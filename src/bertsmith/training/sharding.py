@@ -10,7 +10,7 @@ Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training T
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bertsmith.runtime import Rank
 
 
-def sharded(model: nn.Module, rank: Rank) -> nn.Module:
+def divided(model: nn.Module, rank: Rank) -> nn.Module:
     """A copy of a model on its device, of which this process holds its rows.
 
     The model itself is moved to the main memory of process 0, which receives the trained parameters (`take_whole`); the
@@ -30,33 +30,33 @@ def sharded(model: nn.Module, rank: Rank) -> nn.Module:
 
     device = next(model.parameters()).device
     model.to("cpu")
-    divided = copy.deepcopy(model)
+    twin = copy.deepcopy(model)
     if rank.index:
         model.to("meta")
     mesh = init_device_mesh(device.type, (rank.count,))
     # The innermost blocks first, as fully_shard demands.
-    for module in reversed(list(divided.modules())):
+    for module in reversed(list(twin.modules())):
         if isinstance(module, nn.ModuleList):
             for block in module:
                 fully_shard(block, mesh=mesh)
-    fully_shard(divided, mesh=mesh)
-    return divided.to(device)
+    fully_shard(twin, mesh=mesh)
+    return twin.to(device)
 
 
-def is_sharded(tensor: Tensor) -> bool:
+def is_part(tensor: Tensor) -> bool:
     """Whether this process holds only some rows of a tensor."""
     return hasattr(tensor, "to_local")
 
 
 def own_rows(tensor: Tensor) -> Tensor:
     """The rows of a tensor that this process holds, in the same memory; all of them if it is not divided."""
-    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[operator]
+    found: Tensor = tensor.to_local() if is_part(tensor) else tensor  # type: ignore[attr-defined]
     return found
 
 
 def first_row(tensor: Tensor) -> int:
     """The number of the first of these rows; each process but the last ones has the same number of rows."""
-    if not is_sharded(tensor):
+    if not is_part(tensor):
         return 0
     mesh = tensor.device_mesh  # type: ignore[attr-defined]
     size = -(-tensor.shape[0] // mesh.size())
@@ -70,7 +70,7 @@ def whole(rows: Tensor, like: Tensor) -> Tensor:
         rows: those of this process.
         like: a tensor that is divided in the same way.
     """
-    if not is_sharded(like):
+    if not is_part(like):
         return rows
     from torch.distributed.tensor import DTensor
 
@@ -88,17 +88,17 @@ def whole(rows: Tensor, like: Tensor) -> Tensor:
 def rows_of(full: Tensor, like: Tensor) -> Tensor:
     """The rows of a whole tensor that this process holds of one like it."""
     start = first_row(like)
-    return full[start : start + len(own_rows(like))] if is_sharded(like) else full
+    return full[start : start + len(own_rows(like))] if is_part(like) else full
 
 
-def norms(tensors: list[Tensor], like: list[Tensor]) -> Tensor:
+def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of each whole tensor, from the rows of this process.
 
     Args:
         like: tensors that are divided in the same way.
     """
-    found = torch.stack(torch._foreach_norm(tensors))
-    if any(map(is_sharded, like)):
+    found = torch.stack(torch._foreach_norm(list(tensors)))
+    if any(map(is_part, like)):
         found = found.square()
         dist.all_reduce(found)
         found = found.sqrt()
@@ -121,7 +121,7 @@ def take_whole(model: nn.Module, tensors: Mapping[str, Tensor], rank: Rank) -> N
 
 
 def is_divided(model: nn.Module) -> bool:
-    """Whether a model was made by `sharded`."""
+    """Whether a model was made by `divided`."""
     return hasattr(model, "set_requires_gradient_sync")
 
 

@@ -56,8 +56,8 @@ class Trainer:
         if settings.activation_checkpointing:
             workload.recompute()
         # Of a model that is divided among processes, the workload's own does not change until the end.
-        self.is_sharded = settings.shard and rank.count > 1
-        self.trained = sharding.sharded(workload.model, rank) if self.is_sharded else workload.model
+        self.is_divided = settings.shard and rank.count > 1
+        self.trained = sharding.divided(workload.model, rank) if self.is_divided else workload.model
         self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](
             self.trained,
             weight_decay=settings.weight_decay,
@@ -73,12 +73,12 @@ class Trainer:
         self.device = next(self.trained.parameters()).device
         self._sums_late = workload.uses_other_parameters and rank.count > 1
         require(
-            not (self.is_sharded and self._sums_late),
+            not (self.is_divided and self._sums_late),
             expected="a model that is trained as a whole, to divide it among processes",
             found="one that learns from a teacher",
             fix="leave --shard out",
         )
-        whole = self.is_sharded or self._sums_late
+        whole = self.is_divided or self._sums_late
         self.model = self.trained if whole else distributed.replicate(workload.model, rank)
         self.watch = Watch(rank)
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
@@ -134,7 +134,7 @@ class Trainer:
         own = torch.cat([broken, torch.stack([flag, *(totals[name] for name in names)])])
         values = distributed.sum_over_ranks(own, self.rank)
         norm = global_norm(self.optimizer.gradients()).to(self.device, torch.float64)
-        if self.is_sharded:
+        if self.is_divided:
             norm = distributed.sum_over_ranks(norm.square(), self.rank).sqrt()
         # The only point of a step at which the host waits for the device.
         known = torch.cat([values, norm.reshape(1)]).tolist()
@@ -158,14 +158,14 @@ class Trainer:
             return
         # A divided model is gathered in every pass, so all ranks make as many: one repeats its last one for nothing.
         start, own = time.monotonic(), len(plan.micro_batches)
-        passes = distributed.most_over_ranks(own, self.rank) if self.is_sharded else own
+        passes = distributed.most_over_ranks(own, self.rank) if self.is_divided else own
         for index in range(passes):
             self._abandon_if_urgent()
             micro_batch = plan.micro_batches[min(index, own - 1)]
             scale = 0 if index >= own else 1 if self._sums_late else self.rank.count
             with distributed.exchanging(self.model, index == passes - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
-                if index == passes - 1 and not self.is_sharded:  # what follows waits for the other processes
+                if index == passes - 1 and not self.is_divided:  # what follows waits for the other processes
                     self.watch.add(time.monotonic() - start)
                 (loss * scale).backward()  # type: ignore[no-untyped-call]
             if index < own:
@@ -198,5 +198,5 @@ class Trainer:
 
     def gather(self) -> None:
         """Gives the workload's model of rank 0 the trained parameters, if it is divided among processes."""
-        if self.is_sharded:
+        if self.is_divided:
             sharding.take_whole(self.workload.model, model_tensors(self.trained), self.rank)
