@@ -1,6 +1,6 @@
 """Speed on a GPU in real tokens/s: pre-training of BERT-base and BERT-large, embeddings with six layers.
 
-    python benchmarks/gpu.py [--device cuda] [--line base|large|embed] [--rounds 5] [--size base] [--rows 256]
+    python benchmarks/gpu_speed.py [--device cuda] [--line base|large|embed] [--rounds 5] [--size base] [--rows 256]
 
 Three lines of README.md, each with its result file:
 
@@ -10,11 +10,12 @@ Three lines of README.md, each with its result file:
 * large: our step at the lengths of the packed Wikipedia of MLPerf: 254 tokens on average, 23.5 % of them of 512.
 * embed: mean vectors of rows of natural length with a model of 6 layers and width 384.
 
-Every step ends with the number that the host waits for. Warm-up, compilation included, is not timed. `--device cpu` with
-a small `--size` runs the same code where there is no GPU; its result is written only with `--write`.
+Every step ends with the number that the host waits for. Warm-up, compilation included, is not timed. `--device cpu`
+with a small `--size` runs the same code where there is no GPU; its result is written only with `--write`.
 """
 
 import argparse
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -286,6 +287,8 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--without-peer", action="store_true", help="measure ours alone; transformers is not needed")
     parser.add_argument("--write", action="store_true", help="write the result of a CPU, too")
     arguments = parser.parse_args(given)
+    if not arguments.without_peer and importlib.util.find_spec("transformers") is None:
+        parser.error("transformers is not installed; add --without-peer to measure ours alone")
     runtime = choose(arguments.device, arguments.precision)
     described = machine()
     label = machine_label(described)
@@ -305,7 +308,7 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
         print(f"  {found['tokens_per_second']}, utilization {found.get('utilization')}", flush=True)
         results[line] = found
         if runtime.device != "cpu" or arguments.write:
-            name = f"gpu_{line}_{label}_torch-{described['packages']['torch']}"
+            name = f"gpu_speed_{line}_{label}_torch-{described['packages']['torch']}"
             write_result(name, {"machine": described, **found})
     return results
 
