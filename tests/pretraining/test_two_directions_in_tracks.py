@@ -165,5 +165,8 @@ def test_the_recipe_gives_windows_and_tracks_only_with_this_objective():
     given = {"size": "tiny", "architecture": "elmo", "steps": 5}
     run, data, _ = settings_from_recipe({**given, "objective": OBJECTIVE})
     assert (run.rows_per_step, data.max_length) == (32, 70)
+    run, data, training = settings_from_recipe({**given, "objective": OBJECTIVE, "recipe": "2018"})
+    assert (run.rows_per_step, data.max_length, training.clip_norm) == (128, 20, 10.0)
+    assert settings_from_recipe({**given, "recipe": "2018"})[0].rows_per_step == 256
     assert settings_from_recipe(given)[1].objective == "forward+backward"
     assert settings_from_recipe(given)[1].max_length == 128

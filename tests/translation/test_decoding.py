@@ -79,7 +79,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha):
         (found,) = search(one, TOKENIZER, [row], settings)
         assert found.has_ended
         assert found.ids == best
-        assert found.score == pytest.approx(scored[best], abs=1e-9)
+        assert found.score == pytest.approx(scored[best], rel=1e-12)
 
 
 def test_scores_are_the_log_probabilities_of_one_pass():
@@ -88,7 +88,7 @@ def test_scores_are_the_log_probabilities_of_one_pass():
     for row, found in zip(rows, search(one, TOKENIZER, rows, settings), strict=True):
         length = len(found.ids) + found.has_ended
         expected = logprob(one, row, found.ids, ends=found.has_ended) / penalty(length, settings)
-        assert found.score == pytest.approx(expected, abs=1e-9)
+        assert found.score == pytest.approx(expected, rel=1e-12)
         assert not set(found.ids) & TOKENIZER.vocabulary.special_ids
 
 
@@ -99,7 +99,7 @@ def test_a_translation_does_not_depend_on_the_other_texts():
     for text, found in zip(TEXTS, together[1:], strict=True):
         (alone,) = translate(one, TOKENIZER, [text], settings)
         assert (alone.text, alone.has_ended) == (found.text, found.has_ended)
-        assert alone.score == pytest.approx(found.score, abs=1e-9)
+        assert alone.score == pytest.approx(found.score, rel=1e-12)
     assert translate(one, TOKENIZER, [], settings) == []
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json, write_json
@@ -228,6 +229,8 @@ def test_another_model_or_damaged_weights_are_refused(trained, tmp_path, monkeyp
         read_translation_model(tmp_path)
     with pytest.raises(BertsmithError):
         read_translation_model(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="an encoder with a decoder; use it with `bertsmith translate`"):
+        load_any(trained)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")

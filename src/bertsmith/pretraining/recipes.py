@@ -70,6 +70,8 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     # Merity, Keskar and Socher (2018), section 5; the budget in the paper is 750 epochs.
     "awd-lstm": {"max_length": 70, "rows_per_step": 80, "optimizer": NT_ASGD, **_AVERAGED},
 }
+# `train_elmo.py` of the released code (allenai/bilm-tf); the optimizer there is Adagrad.
+_RUNNING_ELMO: Mapping[str, Any] = {"max_length": 20, "rows_per_step": 128, "clip_norm": 10.0}
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
     "dynamic": True,
@@ -157,7 +159,8 @@ def _of_the_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
     config = _config_of(settings)
     fits = config.has_next_sentence and not config.is_causal
     values = {} if fits else {"objective": objective_for(config)}
-    return {**values, **_PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {})}
+    values |= _PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {})
+    return {**values, **(_RUNNING_ELMO if config.two_directions and _of_tracks(settings) else {})}
 
 
 def _config_of(settings: Mapping[str, Any]) -> EncoderConfig:

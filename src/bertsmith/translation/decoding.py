@@ -114,7 +114,7 @@ def search(
         logits = model.decode(_batch([np.array([id]) for id in last], device), source, dtype=dtype, memory=memory)
         shares = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
         shares[:, never] = -torch.inf
-        totals = (shares + torch.tensor(scores, device=device).unsqueeze(1)).cpu()  # [H, V]
+        totals = shares.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
         going: list[tuple[int, int, float]] = []  # the hypothesis that goes on, its next piece, the new log probability
         for owner in dict.fromkeys(owners):
             own = [number for number, one in enumerate(owners) if one == owner]
