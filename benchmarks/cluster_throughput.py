@@ -6,8 +6,8 @@
 Both sides build the same corpus from the same files with the same number of worker processes, in turn, and all shards
 are compared. The cluster is started once; its start is timed apart. The time of a run on the cluster includes the start
 of its workers, which a corpus of two lines shows. Processor seconds, of a further run, are those of all processes; they
-depend less on what else the machine does. `joining` is what the driver does alone, at any number of workers: it gets encoded blocks, makes
-documents of them and writes shards.
+depend less on what else the machine does. `joining` is what the driver does alone, at any number of workers: it gets
+encoded blocks, makes documents of them and writes shards.
 
 `--estimate` computes from a result what larger texts take: hours by cores, up to where the driver is the limit; memory;
 disk. These are products of measured rates, not measurements.
