@@ -5,8 +5,9 @@
 
 Both sides build the same corpus from the same files with the same number of worker processes, in turn, and all shards
 are compared. The cluster is started once; its start is timed apart. The time of a run on the cluster includes the start
-of its workers. `joining` is what the driver does alone, at any number of workers: it gets encoded blocks, makes
-documents of them and writes shards.
+of its workers, which a corpus of two lines shows. Processor seconds, of a further run, are those of all processes; they
+depend less on what else the machine does. `joining` is what the driver does alone, at any number of workers: it gets
+encoded blocks, makes documents of them and writes shards.
 
 `--estimate` computes from a result what larger texts take: hours by cores, up to where the driver is the limit; memory;
 disk. These are products of measured rates, not measurements.
@@ -59,16 +60,31 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def worker_gigabytes(ray: Any) -> float:
-    """The largest resident memory of a worker of this cluster that has encoded."""
-    raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
-    most = 0
+def processes() -> dict[int, list[str]]:
+    """The fields of /proc/PID/stat, after the name, of this process and of all that it started, directly or not."""
+    found = {}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and (entry / "cmdline").exists():
-            stat = (entry / "stat").read_text().rsplit(")")[-1].split()
-            if int(stat[1]) in raylets:
-                most = max(most, int(stat[21]) * resource.getpagesize())
-    return most / 1e9
+        try:
+            found[int(entry.name)] = (entry / "stat").read_text().rsplit(")")[-1].split()
+        except (OSError, ValueError):
+            continue
+    ours = {os.getpid()}
+    while more := {process for process, fields in found.items() if int(fields[1]) in ours} - ours:
+        ours |= more
+    return {process: found[process] for process in ours if process in found}
+
+
+def processor_seconds() -> float:
+    """The processor time of these processes, and of those of them that have ended."""
+    ticks = sum(sum(map(int, fields[11:15])) for fields in processes().values())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def worker_gigabytes(ray: Any) -> float:
+    """The largest resident memory of a process that Ray started for this cluster."""
+    raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
+    sizes = [int(fields[21]) for fields in processes().values() if int(fields[1]) in raylets]
+    return max(sizes) * resource.getpagesize() / 1e9
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -113,10 +129,21 @@ def measure(arguments: argparse.Namespace) -> None:
 
             sides = {"local": lambda: built("local"), "ray": lambda: built("ray")}
             seconds = interleave(sides, arguments.rounds)
+            spent = {}
+            for side, build in sides.items():
+                start = processor_seconds()
+                build()
+                spent[side] = round(processor_seconds() - start, 2)
             expected = expected or digests(place / "local")
             assert digests(place / "ray") == digests(place / "local") == expected
             rates = {side: [round(size / 1e6 / one, 2) for one in times] for side, times in seconds.items()}
-            result["runs"].append({"workers": workers, "megabytes_per_second": rates})
+            run = {"workers": workers, "megabytes_per_second": rates, "processor_seconds": spent}
+            start = time.perf_counter()
+            shutil.rmtree(place / "tiny")
+            build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny", workers=workers)
+            run["seconds_of_a_corpus_of_two_lines_on_ray"] = round(time.perf_counter() - start, 2)
+            result["runs"].append(run)
+            print(json.dumps(run), flush=True)
         result["worker_gigabytes"] = round(worker_gigabytes(ray), 2)
         manifest = json.loads((place / "local" / "corpus.json").read_text())
         items = list(encode_blocks(read_blocks([place / "text"], ReadingSettings()), tokenizer, workers=1))

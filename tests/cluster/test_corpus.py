@@ -1,5 +1,6 @@
 """A corpus that a cluster encodes has the bytes of one process, however often it is interrupted."""
 
+import errno
 import itertools
 import json
 from pathlib import Path
@@ -129,3 +130,24 @@ def test_what_workers_cannot_open_is_refused(here, tmp_path) -> None:
         build_corpus_on(here, ["-"], small_tokenizer(), tmp_path / "many")
     with pytest.raises(ConfigError, match="documents that have already been read"):
         build_corpus_on(here, [Document("a", ["The boat."])], small_tokenizer(), tmp_path / "many")  # type: ignore[list-item]
+
+
+def test_a_full_disk_loses_nothing_and_nothing_looks_complete(here, texts, tmp_path, monkeypatch) -> None:
+    expected = built(tmp_path / "one", texts)
+    real, written = cluster_corpus.atomic_file, []
+
+    def full(path: Path) -> Any:
+        written.append(path)
+        if len(written) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+        patch.setattr(cluster_corpus, "atomic_file", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert not (tmp_path / "many").exists()
+    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 4
+    build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    assert digests(tmp_path / "many") == expected

@@ -136,6 +136,14 @@ def test_an_altered_shard_is_refused_by_name_when_verified(folder: Path) -> None
     assert "it was altered" in message
 
 
+def test_a_shard_of_another_corpus_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other.txt", STORY.replace("rained", "came home") * 3)
+    build_corpus([other], small_tokenizer(), tmp_path / "other", workers=1)
+    shutil.copy(tmp_path / "other" / "shard-00000.arrow", folder / "shard-00000.arrow")
+    with pytest.raises(CorpusError, match=r"bytes in '.*shard-00000.arrow'; found \d+: it was"):
+        Corpus.open(folder)
+
+
 def test_a_missing_shard_is_refused_by_name(folder: Path) -> None:
     (folder / "shard-00000.arrow").unlink()
     assert f"in '{folder / 'shard-00000.arrow'}'; found no such file; restore that shard" in refused(folder)
