@@ -111,6 +111,8 @@ def main(out: Path) -> None:
             refusal(lambda: RunFolder.prepare(out / "data", {}, {"corpus": f"sha256:{rank.index}"}, rank=rank))
         )
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
+        with mock.patch("bertsmith.training.agreement.digest_of_code", return_value=f"code {rank.index}"):
+            lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
         (out / f"lines-{rank.index}.txt").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -136,9 +136,10 @@ def test_the_process_that_the_others_wait_for_is_named_with_the_seconds_of_each(
 
 def test_processes_that_differ_are_refused_in_one_line_before_the_first_step(two: tuple[Path, list[str]]) -> None:
     for index in range(2):
-        settings, data, other = (two[0] / f"lines-{index}.txt").read_text(encoding="utf-8").splitlines()
+        settings, data, other, code = (two[0] / f"lines-{index}.txt").read_text(encoding="utf-8").splitlines()
         assert "the same train.seed in all processes; found 0 in process 0, 1 in process 1" in settings
         assert "the same digest of corpus in all processes; found sha256:0 in process 0, sha256:1 in process 1" in data
+        assert "the same code in all processes; found code 0 in process 0, code 1 in process 1" in code
         assert ("no settings.json" in other) if index else ("an error in process 1: expected a run in" in other)
     assert not (two[0] / "seeds").exists()
     assert not (two[0] / "data").exists()
