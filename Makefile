@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test test-slow check docs bench format clean
+.PHONY: demo test test-slow check docs bench gpu format clean
 
 # The whole chain on the documentation that is on this machine; ends with demo/report.html, which is replaced each time.
 demo: $(INSTALLED)
@@ -42,6 +42,14 @@ ifdef BENCH
 else
 	@for name in $(BENCHES); do echo "$$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 endif
+
+# On a machine with a GPU: the tests on it, then the benchmark lines that need one, from src/ and with the packages of
+# GPU_PYTHON, whose torch has to support the GPU; nothing is installed. GPU_BENCH="--line base --rounds 3" runs less.
+GPU_PYTHON ?= $(PYTHON)
+gpu:
+	@PYTHONPATH=src $(GPU_PYTHON) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "make gpu: expected a CUDA device; found none; run it on a machine with one, or name its Python: make gpu GPU_PYTHON=python3")'
+	PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu -o addopts= -o filterwarnings=default --import-mode=importlib tests/gpu
+	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_speed.py $(GPU_BENCH)
 
 # Rewrites what `make check` would refuse and a program can fix.
 format: $(INSTALLED)

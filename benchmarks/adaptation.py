@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import RESULTS, machine, machine_label, write_result
+from harness import begun, write_result
 
 import bertsmith
 from bertsmith.documents.sentences import split_sentences
-from bertsmith.files import read_json
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 
@@ -40,10 +39,7 @@ def main() -> None:
     """Fills in the cells that are missing, and prints the table."""
     options = _options()
     torch.set_num_threads(1)
-    described = machine()
-    name = options.out or f"adaptation_{machine_label(described)}_torch-{torch.__version__}"
-    path = RESULTS / f"{name}.json"
-    done: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
+    described, name, done = begun("adaptation", options.out)
     with tempfile.TemporaryDirectory() as folder:
         for field in options.fields:
             place = Path(folder) / field

@@ -7,9 +7,8 @@
 DIR of `--data` contains `glue` and `cls` in their official formats. A task has 1,000 labelled training examples and
 1,500 others without labels, drawn once. Its cells: the teacher, MODEL fine-tuned on the labels (recipe auto, one
 seed); the student of the lower half of its layers, which also reads the unlabelled texts with the teacher's answers;
-the same student from the same start on the labels alone, for as many steps; both again from the lower layers of MODEL
-itself, which have not seen the task; one that has evenly spread layers instead (one seed); and the teacher without a
-share of its attention heads, the least important ones first, without training.
+the same student from the same start on the labels alone, for as many steps; one that has evenly spread layers instead
+(one seed); and the teacher without a share of its attention heads, the least important ones first, without training.
 Scores are those of official dev or test rows that no side has seen, with the last model of each training.
 
 `--latency` times randomly initialized classifiers in processor seconds, in turns: one row of 128 tokens and eight of
@@ -30,13 +29,13 @@ import numpy as np
 from harness import machine, machine_label, write_result
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation.measures import milliseconds_of, weight_bytes
 from bertsmith.distillation.pruning import head_importance, without_heads
 from bertsmith.distillation.report import scored
-from bertsmith.distillation.students import student_of, with_layers
+from bertsmith.distillation.students import student_of
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
@@ -113,17 +112,6 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
     cells["pruned heads"] = pruned_scores(teacher / "model", train, dev)
     cells["processor_seconds"] = round(time.process_time() - begun, 1)
     write_json(place / "cells.json", cells)
-    base = lower_half(options.model, options.work / "lower-half")
-    untuned = place / "untuned"
-    bertsmith.distill(
-        teacher, untuned, student=str(base), seeds=options.seeds, without_teacher=True, times=False,
-        resume=untuned.is_dir(), **shared, **taught,
-    )  # fmt: skip
-    cells["from layers before fine-tuning"] = {
-        name: [one["scores"][report.metric] for one in read_json(run / "report.json")["runs"]]
-        for name, run in (("student", untuned), ("without teacher", untuned / "without-teacher"))
-    }
-    write_json(place / "cells.json", cells)
     layers = load_any(teacher).config.num_hidden_layers
     even = student_of(load_any(teacher), layers=None, spread=True).layers
     found = bertsmith.distill(
@@ -134,16 +122,6 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
     cells["processor_seconds"] = round(time.process_time() - begun, 1)
     write_json(place / "cells.json", cells)
     print(task, json.dumps(cells), flush=True)
-
-
-def lower_half(model: Path, place: Path) -> Path:
-    """A model folder with the lower half of the layers of a model."""
-    if not place.is_dir():
-        folder = load_any(model)
-        half = with_layers(folder, tuple(range(1, folder.config.num_hidden_layers // 2 + 1)))
-        loaded = load_pretrained(half, seed=1)
-        save_pretrained(place, loaded.model, loaded.tokenizer, half.metadata, trained=half.parts)
-    return place
 
 
 def pruned_scores(model: Path, train: Path, dev: Path) -> dict[str, float]:

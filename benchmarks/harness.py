@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.files import write_json
+from bertsmith.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")
@@ -82,6 +82,18 @@ def write_result(name: str, payload: dict[str, Any]) -> Path:
     write_json(path, {"benchmark": name, "day": time.strftime("%Y-%m-%d"), **payload})
     print(f"written: {path}")
     return path
+
+
+def begun(benchmark: str, out: str | None = None) -> tuple[dict[str, Any], str, dict[str, Any]]:
+    """(the machine, the name of the result, the cells in it that earlier calls measured).
+
+    Args:
+        out: the name to use; by default it is made of the machine and the version of torch.
+    """
+    described = machine()
+    name = out or f"{benchmark}_{machine_label(described)}_torch-{described['packages']['torch']}"
+    path = RESULTS / f"{name}.json"
+    return described, name, read_json(path)["cells"] if path.exists() else {}
 
 
 def machine_label(described: dict[str, Any]) -> str:

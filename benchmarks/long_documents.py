@@ -1,4 +1,4 @@
-"""Ways to read long texts, compared on excerpts of novels whose author is to be told.
+"""Ways to read long texts, compared on excerpts of novels whose author is to be predicted.
 
     python benchmarks/long_documents.py --data DIR [--ways head windows hierarchical ...] [--seeds 1]
 
@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import RESULTS, machine, machine_label, write_result
+from harness import begun, write_result
 
 import bertsmith
-from bertsmith.files import read_json
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
@@ -33,10 +32,7 @@ def main() -> None:
     """Fills in the cells that are missing, and prints a line for each way."""
     options = _options()
     torch.set_num_threads(1)
-    described = machine()
-    name = options.out or f"long_documents_{machine_label(described)}_torch-{torch.__version__}"
-    path = RESULTS / f"{name}.json"
-    done: dict[str, Any] = read_json(path)["cells"] if path.exists() else {}
+    described, name, done = begun("long_documents", options.out)
     settings = {key: getattr(options, key) for key in ("authors", "train", "dev", "words", "epochs")}
     with tempfile.TemporaryDirectory() as folder:
         for seed in options.seeds:

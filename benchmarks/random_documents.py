@@ -59,7 +59,7 @@ def our_step(task: Pretraining, optimizer: BertAdam) -> Callable[[], float]:
 
     def step() -> float:
         optimizer.clear_gradients()
-        total = torch.zeros(())
+        total = torch.zeros((), device=task.runtime.torch_device)
         for micro_batch in task.plan(0, 0, 1).micro_batches:
             loss, _ = task.loss(task.model, micro_batch)
             loss.backward()

@@ -1,12 +1,14 @@
 """Encoders of sentences: training against sentence-transformers, the starter against TF-IDF, static vectors.
 
     python benchmarks/sentence_encoders.py --data DIR --model MODEL [--part peer|starter|static] [--seeds 3]
+    python benchmarks/sentence_encoders.py --data DIR --model MODEL --part peer --lowest 3 --examples 2400 --rate 1e-4
 
 peer: MODEL is trained on scored pairs of the STS benchmark with the squared difference of cosine and score, by
 `bertsmith finetune` and by sentence-transformers: its model, tokenization and `CosineSimilarityLoss`, in a plain loop
 with what its trainer does (AdamW, linear warm-up and decay, clipping at norm 1). Same start, same examples, number of
 steps, batch and rate, fp32; each system draws its own order and dropout. Seconds are processor seconds from the loaded
 model to the trained one, here with writing the run folder, without evaluation. Spearman of cosines on the dev set.
+With `--lowest N`, both start from the N lowest layers of MODEL, whose vectors have much to learn.
 
 starter: the starter model becomes static vectors of its word table, which are trained on labelled pairs (MNLI, SNLI,
 SICK: entailment belongs together) and then on the scored pairs of the STS benchmark; next to TF-IDF.
@@ -19,6 +21,8 @@ Each cell is one line of the result file; cells that are there are not computed 
 
 import argparse
 import json
+import re
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 from harness import RESULTS, machine, machine_label
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -43,7 +48,7 @@ from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.vectors.loading import load_embedder
 
-RATE, BATCH, MAX_LENGTH = 2e-5, 16, 128
+BATCH, MAX_LENGTH = 16, 128
 ROUNDS = 5  # of timing
 
 
@@ -58,11 +63,13 @@ def dev_spearman(embed: Any, pairs: list[TextExample]) -> float:
     return float(spearman([float(pair.label) for pair in pairs], cosines(first, second)))
 
 
-def ours(model: str, train: list[TextExample], dev: list[TextExample], seed: int, folder: Path) -> dict[str, Any]:
+def ours(
+    model: str, train: list[TextExample], dev: list[TextExample], seed: int, rate: float, folder: Path
+) -> dict[str, Any]:
     """One training here."""
     spec = vector_spec(SIMILARITY, train, TaskSettings(max_length=MAX_LENGTH))
     settings = FinetuningSettings(batch_size=BATCH, epochs=1, vector_loss="cosine", precision="fp32", device="cpu")
-    recipe = RecipeSettings(learning_rate=RATE, schedule="hf_linear", bias_correction=True, keep="last", seed=seed)
+    recipe = RecipeSettings(learning_rate=rate, schedule="hf_linear", bias_correction=True, keep="last", seed=seed)
     job = FinetuningJob.prepare(model, spec, TaskData(train=train, dev=()), settings, recipe)
     start = time.process_time()
     result = job.train_once(folder / f"ours-{seed}", seed)
@@ -71,7 +78,7 @@ def ours(model: str, train: list[TextExample], dev: list[TextExample], seed: int
     return {"steps": result.steps, "seconds": round(seconds, 1), "spearman": dev_spearman(embedder.embed, dev)}
 
 
-def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int) -> dict[str, Any]:
+def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int, rate: float) -> dict[str, Any]:
     """One training of sentence-transformers."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.losses import CosineSimilarityLoss
@@ -90,7 +97,7 @@ def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int
         {"params": [one for name, one in named if not name.endswith(no_decay)], "weight_decay": 0.01},
         {"params": [one for name, one in named if name.endswith(no_decay)], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6)
+    optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6)
     schedule = get_linear_schedule_with_warmup(optimizer, round(0.1 * steps), steps)
     encoder.train()
     order = torch.randperm(len(train)).tolist()
@@ -109,13 +116,31 @@ def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int
     return {"steps": steps, "seconds": round(seconds, 1), "spearman": score}
 
 
+def lowest_layers(model: Path, count: int, place: Path) -> Path:
+    """A copy of a folder of sentence-transformers with the lowest layers of its BERT."""
+    shutil.copytree(model, place)
+    tensors = safetensors.torch.load_file(model / "model.safetensors")
+    layer = re.compile(r"encoder\.layer\.([0-9]+)\.")
+    kept = {
+        name: tensor for name, tensor in tensors.items() if not (found := layer.search(name)) or int(found[1]) < count
+    }
+    safetensors.torch.save_file(kept, place / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (place / "config.json").write_text(json.dumps({**config, "num_hidden_layers": count}), encoding="utf-8")
+    return place
+
+
 def peer_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
     """Both systems for every seed, taking turns."""
     train, dev = pairs_of(options.data, "train")[: options.examples], pairs_of(options.data, "dev")
-    yield "peer/start", lambda: {"spearman": dev_spearman(load_embedder(options.model, device="cpu").embed, dev)}
+    model, name, rate = options.model, "peer", options.rate
+    if options.lowest:
+        model = str(lowest_layers(Path(model), options.lowest, folder / "lowest"))
+        name = f"peer, {options.lowest} lowest layers, {len(train)} pairs, rate {rate:g}"
+    yield f"{name}/start", lambda: {"spearman": dev_spearman(load_embedder(model, device="cpu").embed, dev)}
     for seed in range(1, options.seeds + 1):
-        yield f"peer/bertsmith/{seed}", lambda seed=seed: ours(options.model, train, dev, seed, folder)
-        yield f"peer/sentence-transformers/{seed}", lambda seed=seed: peer(options.model, train, dev, seed)
+        yield f"{name}/bertsmith/{seed}", lambda seed=seed: ours(model, train, dev, seed, rate, folder)
+        yield f"{name}/sentence-transformers/{seed}", lambda seed=seed: peer(model, train, dev, seed, rate)
 
 
 def starter_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -222,7 +247,9 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a folder that sentence-transformers loads")
     parser.add_argument("--part", action="append", choices=("peer", "starter", "static"), help="[all]")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--examples", type=int, default=1440, help="scored pairs that both systems train on")
+    parser.add_argument("--examples", type=int, default=1440, help="peer: scored pairs that both train on [1440]")
+    parser.add_argument("--rate", type=float, default=2e-5, help="peer: the learning rate [2e-5]")
+    parser.add_argument("--lowest", type=int, help="peer: start from that many of the lowest layers of MODEL [all]")
     options = parser.parse_args()
     described = machine()
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"

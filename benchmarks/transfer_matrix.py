@@ -6,7 +6,7 @@
 Every model is first fine-tuned on all labels of each task (at most --most), then its encoder starts each of the other
 tasks, with a new head and --labels labels. A row of the matrix is the first task (or none), a column the second; its
 cells are the mean of the score over the seeds, its standard deviation, and the gain over no first task. Everything that
-was measured is a file in WORK, so that a stopped run goes on, and more models, tasks and seeds may be added later.
+was measured is a file in WORK, so that a stopped run resumes, and more models, tasks and seeds may be added later.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER; may be repeated")
     parser.add_argument("--task", action="append", required=True, help="NAME[:FORM]=TRAIN,DEV; two or more")
-    parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run goes on from it")
+    parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run resumes from it")
     parser.add_argument("--labels", type=int, default=300, help="of the second task")
     parser.add_argument("--most", type=int, default=8000, help="labels of the first task, at most")
     parser.add_argument("--dev", type=int, default=1000)

@@ -31,7 +31,7 @@ FLOORS = {
     "baselines": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
     "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
-    "cluster": 9,
+    "cluster": 9, "planning": 9, "translation": 9,
     "demo": 10, "library": 10,
     "server": 11,
     "cli": 12,
@@ -43,7 +43,7 @@ NEVER_TORCH = ("text", "vocabularies", "documents", "corpus", "metrics", "datase
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
     "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
-    "usearch", "ray", "ray.data", "fsspec.core",
+    "h5py", "usearch", "ray", "ray.data", "fsspec.core",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
     from bertsmith.library.word_senses import compare_contexts, find_senses
+    from bertsmith.planning.run import plan_pretraining
     from bertsmith.progress import quiet
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
@@ -81,6 +82,7 @@ _LAZY = {
     "learn_vocabulary": "bertsmith.library.vocabulary",
     "load": "bertsmith.library.loading",
     "make_static_vectors": "bertsmith.sentence_encoders.static",
+    "plan_pretraining": "bertsmith.planning.run",
     "pretrain": "bertsmith.library.training",
     "quantize": "bertsmith.library.labelled",
     "quiet": "bertsmith.progress",
@@ -130,6 +132,7 @@ __all__ = [
     "learn_vocabulary",
     "load",
     "make_static_vectors",
+    "plan_pretraining",
     "pretrain",
     "quantize",
     "quiet",

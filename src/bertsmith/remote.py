@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 
+_WITH_FOLDERS = ("hdfs", "file")
 SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "hdfs", "memory", "file")
 # A path object has only one slash left of the two.
 _ADDRESS = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):/+(?P<rest>.*)", re.DOTALL)
@@ -114,18 +115,15 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def staged(
-    out: Path, *, last: str = "", replace: bool = False, also: Iterable[str] = (), inputs: Iterable[Path | str] = ()
-) -> Iterator[Path]:
+def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable[Path | str] = ()) -> Iterator[Path]:
     """Yields the local path at which to make an output: `out` itself, or one whose content is uploaded to an address.
 
-    The local copy of an address is `NAME.staged` (a file: `staged.NAME`) in the current folder. It is deleted after
-    the upload, and kept if the block or the upload fails, so that nothing is computed twice.
+    What is made for an address `.../NAME` is in the folder `NAME.staged` in the current folder: NAME itself, and the
+    files next to it. The folder is deleted after the upload, and kept if the block or the upload fails.
 
     Args:
         last: for a folder, the file in it that says that it is complete.
         replace: what is at the address may be replaced.
-        also: endings of further files that are made next to a file.
         inputs: what is read; none of it may be inside a folder that is replaced.
 
     Raises:
@@ -140,28 +138,28 @@ def staged(
     for one in inputs:
         if f"{address_of(one) or ''}/".startswith(f"{address}/"):
             raise InputError(
-                expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another"
+                expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another address"
             )
     _require_place(address, last, replace=replace)
     name = address.rsplit("/", 1)[-1]
-    place = Path(f"{name}.staged" if last else f"staged.{name}")
+    place = Path(f"{name}.staged") / name
     yield place
     try:
         if last:
             _upload_folder(place, address, last)
         else:
-            for ending in [*also, ""]:
-                if place.with_name(place.name + ending).exists():
-                    _upload(place.with_name(place.name + ending), address + ending)
+            made = [one for one in sorted(place.parent.iterdir()) if one.is_file() and not _is_temporary(one)]
+            for file in [*(one for one in made if one != place), place]:
+                _upload(file, f"{address.rsplit('/', 1)[0]}/{file.name}")
     except BertsmithError as error:
         raise RunError(
             expected=error.expected, found=error.found, fix=f"{error.fix}; the complete output is kept in '{place}'"
         ) from None
-    if last:
-        shutil.rmtree(place)
-    else:
-        for ending in [*also, ""]:
-            place.with_name(place.name + ending).unlink(missing_ok=True)
+    shutil.rmtree(place.parent)
+
+
+def _is_temporary(path: Path) -> bool:
+    return path.name.startswith(".") or ".partial" in path.name
 
 
 def _require_place(address: str, last: str, *, replace: bool) -> None:
@@ -169,28 +167,29 @@ def _require_place(address: str, last: str, *, replace: bool) -> None:
     with _in_words(address, "write"):
         system, path = _system(address)
         system.invalidate_cache()
-        place = f"{path}/{last}" if last else path
-        if system.exists(place) and not replace:
+        if system.exists(f"{path}/{last}" if last else path) and not replace:
             raise InputError(
                 expected=f"nothing at '{address}'", found="an existing output", fix="choose another, or use --replace"
             )
-        if last and not system.exists(place) and system.exists(path) and system.find(path):
+        if last and not system.exists(f"{path}/{last}") and system.exists(path) and system.find(path):
             raise InputError(
                 expected=f"an empty place at '{address}', or an output with '{last}'",
                 found="other files",
-                fix="choose another",
+                fix="remove them, or choose another address",
             )
-        probe = f"{path}/{_PROBE}" if last else f"{path.rsplit('/', 1)[0]}/{_PROBE}"
+        above = path.rsplit("/", 1)[0]
+        _make_folder(system, above, address)
+        probe = f"{above}/{_PROBE}"
         system.pipe_file(probe, b"")
         system.rm_file(probe)
 
 
 def _upload_folder(folder: Path, address: str, last: str) -> None:
-    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Uploads a folder, its file `last` at the end; what is replaced loses that file first."""
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     with _in_words(address, "write"):
         system, path = _system(address)
         if system.exists(f"{path}/{last}"):
-            # Without it, what is replaced no longer looks complete.
             system.rm_file(f"{path}/{last}")
             system.rm(path, recursive=True)
     for name in [*(name for name in files if name != last), last]:
@@ -204,18 +203,24 @@ def _upload(file: Path, address: str) -> None:
     """
     with _in_words(address, "write"):
         system, path = _system(address)
-        is_store = address.partition("://")[0] not in ("hdfs", "file")
-        if is_store:
-            system.put_file(str(file), path)
-        else:
-            system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+        if _make_folder(system, path.rsplit("/", 1)[0], address):
             system.put_file(str(file), f"{path}.partial")
             system.mv(f"{path}.partial", path)
+        else:
+            system.put_file(str(file), path)
         size = int(system.info(path)["size"])
     if size != file.stat().st_size:
         raise RunError(
             expected=f"{file.stat().st_size:,} bytes at '{address}'", found=f"{size:,}", fix="check the storage"
         )
+
+
+def _make_folder(system: Any, path: str, address: str) -> bool:
+    """Whether the file system of an address has folders; then this one is made. Object stores have none."""
+    has_folders = address.partition("://")[0] in _WITH_FOLDERS
+    if has_folders:
+        system.makedirs(path, exist_ok=True)
+    return has_folders
 
 
 class _RemoteFile(io.RawIOBase):

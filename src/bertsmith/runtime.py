@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 # The names of the types in torch.
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 PRODUCTS = ("auto", "packed", "plain")
-# Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers.
-INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
+# Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers; on a
+# GPU, a batch has to take longer than launching its kernels.
+INFERENCE_TOKENS = {"cpu": 1536, "cuda": 16384}
+# Tokens per micro-batch of pre-training. On a GPU, one must take longer than the launch of its kernels.
+TRAINING_TOKENS = {"cpu": 4096, "cuda": 16384, "meta": 4096}
 # How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
 # CPUs, which sum in a different order.
 BATCH_TOLERANCE = 1e-5
@@ -76,6 +79,11 @@ class Runtime:
     def inference_tokens(self) -> int:
         """Tokens per batch at inference; affects speed and memory, not the result."""
         return INFERENCE_TOKENS[self.device.split(":")[0]]
+
+    @property
+    def training_tokens(self) -> int:
+        """Tokens per micro-batch of pre-training, if they are not set; affects memory and speed, not the result."""
+        return TRAINING_TOKENS[self.device.split(":")[0]]
 
     def tell(self) -> None:
         """Writes to stderr what the user should know: the note, or the precision that auto chose if it is not fp32."""

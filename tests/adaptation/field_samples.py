@@ -1,9 +1,14 @@
-"""A tiny base model, text of a field with words that its vocabulary splits, and labelled examples."""
+"""A tiny base model, text of a field with words that its vocabulary splits, labelled examples, and runs that stop."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.errors import RunError
 from bertsmith.randomness import generator
 from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
 
@@ -40,3 +45,29 @@ def write_labelled(place: Path) -> Path:
     lines = [f"{words(8, n)} {'good' if n % 2 else 'bad'},{'yes' if n % 2 else 'no'}" for n in range(12)]
     place.write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return place
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def kill_and_resume(
+    start: Callable[..., None], name: str, place: object, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starts a run that is killed where it calls a function, sees that it is not begun again, and resumes it.
+
+    Args:
+        start: receives the name of the run, and `resume`.
+        place: the module that calls the function.
+    """
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, function, stop)
+        with pytest.raises(KeyboardInterrupt):
+            start(name)
+    with pytest.raises(RunError, match="resume it with --resume"):
+        start(name)
+    start(name, resume=True)

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptation.field_samples import FIELD, words, write_base, write_field, write_general, write_labelled
+from adaptation.field_samples import (
+    FIELD,
+    kill_and_resume,
+    weights,
+    words,
+    write_base,
+    write_field,
+    write_general,
+    write_labelled,
+)
 from bertsmith import adapt, load
 from bertsmith.adaptation import continued, field_text, run
 from bertsmith.adaptation.forecast import LEAST_WORDS
@@ -38,10 +47,6 @@ def field(tmp_path: Path) -> Path:
 @pytest.fixture
 def general(tmp_path: Path) -> Path:
     return write_general(tmp_path / "general.txt")
-
-
-def weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("vocabulary", ["keep", "graft", "new"])
@@ -118,19 +123,10 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
     def start(name: str, **options: Any) -> None:
         adapt(base, [field], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
 
-    def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
     start("straight")
     places = ((continued, "build_corpus"), (continued, "pretrain"), (run, "final_model"), (run, "write_report"))
     for place, name in places:
-        with monkeypatch.context() as patched:
-            patched.setattr(place, name, stop)
-            with pytest.raises(KeyboardInterrupt):
-                start(name)
-        with pytest.raises(RunError, match="resume it with --resume"):
-            start(name)
-        start(name, resume=True)
+        kill_and_resume(start, name, place, name, monkeypatch)
         assert weights(tmp_path / name / "model") == weights(tmp_path / "straight" / "model"), name
         reports = [json.loads((tmp_path / one / "report.json").read_text()) for one in (name, "straight")]
         assert reports[0]["losses"] == reports[1]["losses"]

@@ -9,10 +9,10 @@ import torch
 from adaptation.field_samples import write_base
 from bertsmith.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
 from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.model.batch import Batch
 from bertsmith.vocabularies.word_counts import WordCounts
+from checkpoints.tiny import write_folder
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER
 
@@ -50,13 +50,7 @@ def test_a_grafted_model_is_saved_and_predicts_old_pieces_as_before(architecture
     folder = load_any(write_base_model(tmp_path / "base", architecture))
     before = folder.require_tokenizer()
     result = grafted(folder, ["qqqq", "zzzz"])
-    write_model_folder(
-        tmp_path / "new",
-        config=result.config,
-        tensors=result.tensors,
-        tokenizer=result.tokenizer,
-        metadata=folder.metadata,
-    )
+    write_folder(tmp_path / "new", result)
     again = load_any(tmp_path / "new")
     assert again.require_tokenizer().vocabulary == result.require_tokenizer().vocabulary
     ids = before.encode("the film was [MASK] .", special_tokens=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from adaptation.field_samples import kill_and_resume, weights, words, write_base
 from bertsmith import finetune
 from bertsmith.adaptation import task_text
 from bertsmith.adaptation.task_text import documents_of
@@ -16,23 +17,16 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.library import training
-from bertsmith.randomness import generator
 from bertsmith.tasks.classification import ClassificationTask
 from tasks.architecture_samples import write_base_model
-from tasks.task_samples import CONFIG, PLAIN, SPECS, TOKENIZER, examples_of
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 ONCE: dict[str, Any] = {"seeds": 1, "epochs": 1, "batch_size": 4, "max_length": 16, "continue_steps": 2}
 
 
-def words(count: int, seed: int = 0) -> str:
-    return " ".join(generator(seed, "words").choice(PLAIN, count).tolist())
-
-
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A base model with all heads."""
-    save_pretrained(tmp_path / "base", untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", steps=7))
-    return tmp_path / "base"
+    return write_base(tmp_path / "base")
 
 
 @pytest.fixture
@@ -50,10 +44,6 @@ def labelled(tmp_path: Path) -> Path:
     lines = [f"{words(12, n)} {'good' if n % 2 else 'bad'},{'yes' if n % 2 else 'no'}" for n in range(12)]
     path.write_text("text,label\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def weights(folder: Path) -> bytes:
-    return (folder / "model.safetensors").read_bytes()
 
 
 def test_fine_tuning_starts_from_the_continued_model_and_its_cost_is_reported(
@@ -130,18 +120,9 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
     def run(name: str, **options: Any) -> None:
         finetune(base, "classification", tmp_path / name, train=labelled, continue_on=text, **ONCE, **options)
 
-    def stop(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
     run("straight")
     for place, name in ((task_text, "build_corpus"), (task_text, "pretrain"), (training, "run_finetuning")):
-        with monkeypatch.context() as patched:
-            patched.setattr(place, name, stop)
-            with pytest.raises(KeyboardInterrupt):
-                run(name)
-        with pytest.raises(RunError, match="resume it with --resume"):
-            run(name)
-        run(name, resume=True)
+        kill_and_resume(run, name, place, name, monkeypatch)
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name
     run("straight", resume=True)

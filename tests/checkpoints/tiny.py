@@ -1,9 +1,13 @@
-"""Parameters and pieces of tiny models: two layers, 32 wide."""
+"""Parameters and pieces of tiny models: two layers, 32 wide; model folders as they are in memory."""
+
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.architectures import architecture_of
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.model.config import EncoderConfig
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 
@@ -19,3 +23,11 @@ def tiny_tensors(config: EncoderConfig, *parts: str, labels: int = 3, seed: int 
     for part in parts:
         shapes |= names.part_shapes(part, config, labels)
     return {name: torch.randn(shape, generator=generator) * 0.2 for name, shape in shapes.items()}
+
+
+def write_folder(path: Path, folder: ModelFolder) -> Path:
+    """Writes a model folder that is in memory."""
+    write_model_folder(
+        path, config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer, metadata=folder.metadata
+    )
+    return path

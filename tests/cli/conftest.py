@@ -19,6 +19,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()
+SPAM, HAM = "he bought the mask a b", "the man went to store c d"
 
 
 class Result(NamedTuple):
@@ -96,3 +97,15 @@ def model(tmp_path: Path, vocabulary: Path) -> Path:
         metadata=ModelMetadata.from_dict({"task": "pretraining"}),
     )
     return folder
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Path:
+    return write_mails(tmp_path / "mails.csv", SPAM, HAM)
+
+
+def write_mails(path: Path, spam: str, ham: str) -> Path:
+    """24 labelled texts, half of them spam."""
+    rows = [f"{spam if number % 2 else ham},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -30,6 +30,8 @@ TASKS = {  # a task of each kind, and a line to predict
     "squad2": "who ?\tthe anna film .",
 }
 
+QUICK = ("sst-2", "mrpc", "ner", "squad")  # a text, two, tags, an answer; the others are for `make test-slow`
+
 
 @pytest.fixture
 def pretrained(architecture: str, tmp_path: Path) -> Path:
@@ -102,7 +104,9 @@ def test_the_pooler_of_a_bare_roberta_is_one_of_the_poolings(run, lines: Path, t
     assert np.abs(np.load(out)).max() < 1  # a tanh
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=() if task in QUICK else pytest.mark.slow) for task in TASKS]
+)
 @EVERY
 def test_a_task_is_trained_scored_asked_and_exported(
     run, architecture: str, pretrained: Path, task: str, tmp_path: Path

@@ -5,15 +5,7 @@ from pathlib import Path
 
 import pytest
 
-SPAM, HAM = "he bought the mask a b", "the man went to store c d"
-
-
-@pytest.fixture
-def mails(tmp_path: Path) -> Path:
-    path = tmp_path / "mails.csv"
-    rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
-    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
+from cli.conftest import HAM, SPAM
 
 
 @pytest.fixture

@@ -2,6 +2,17 @@
 
 import importlib.util
 
+import pytest
+
+from storage_server import _server, storage  # noqa: F401
+
+# botocore and s3fs leave sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 
 def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
@@ -24,3 +35,27 @@ def test_resuming_needs_a_cluster(run, tmp_path, vocabulary) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
     answer = run("corpus", tmp_path / "a.txt", "--vocab", vocabulary, "--out", tmp_path / "corpus", "--resume")
     assert "expected --engine ray with --resume; found local" in answer.err
+
+
+def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, storage, monkeypatch) -> None:  # noqa: F811
+    """The whole chain with no path on a local disk but the model."""
+    monkeypatch.chdir(tmp_path)
+    storage.pipe_file("texts/in/a.txt", b"The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n" * 9)
+    answer = run("vocab", "s3://texts/in", "--size", 50, "--out", "s3://texts/vocab.txt")
+    assert answer.code == 0, answer.err
+    (tmp_path / "v.txt").write_bytes(storage.cat_file("texts/vocab.txt"))
+    command = ("corpus", "s3://texts/in", "--vocab", tmp_path / "v.txt", "--out", "s3://texts/corpus")
+    answer = run(*command)
+    assert answer.code == 0, answer.err
+    assert "documents" in answer.out
+    assert storage.exists("texts/corpus/corpus.json")
+    assert "expected nothing at 's3://texts/corpus'; found an existing output" in run(*command).err
+    assert run(*command, "--replace").code == 0
+    answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("s3://texts/vectors/x.npy: ")
+    local = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy")
+    assert local.code == 0, local.err
+    assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()
+    assert storage.exists("texts/vectors/x.npy.json")
+    assert not list(tmp_path.glob("*.staged"))

@@ -11,17 +11,8 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.tasks import named_tasks
+from cli.conftest import HAM, SPAM
 from tasks.task_samples import CONFIG, TOKENIZER
-
-SPAM, HAM = "he bought the mask a b", "the man went to store c d"
-
-
-@pytest.fixture
-def mails(tmp_path: Path) -> Path:
-    path = tmp_path / "mails.csv"
-    rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
-    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from checkpoints.tiny import write_folder
 
 
 def test_a_mask_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
@@ -134,14 +135,7 @@ COMMANDS_WITH_A_MODEL = {
 def wrong(tmp_path: Path, model: Path) -> Path:
     """The model with rules that keep capitals, which its vocabulary does not have."""
     folder = read_model_folder(model, rules=TextRules(lowercase=False))
-    write_model_folder(
-        tmp_path / "wrong",
-        config=folder.config,
-        tensors=folder.tensors,
-        tokenizer=folder.tokenizer,
-        metadata=folder.metadata,
-    )
-    return tmp_path / "wrong"
+    return write_folder(tmp_path / "wrong", folder)
 
 
 @pytest.mark.parametrize("command", COMMANDS_WITH_A_MODEL)

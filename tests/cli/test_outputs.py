@@ -86,6 +86,7 @@ FOLDERS = {
     ("demo", "out"): ("demo --text texts --out", ("texts",)),
     ("corpus", "out"): ("corpus texts --vocab vocab.txt --replace --out", ("texts", ".")),
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
+    ("train-translation", "out"): ("train-translation pairs.tsv --pieces 8 --steps 1 --out", ("pairs.tsv",)),
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
@@ -107,6 +108,7 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("some.vec").write_text("1 2\na 0 1\n")
     for name in ("lines.txt", "lines.npy", "lines.jsonl"):
         Path(name).write_text("the man\nthe store\n")
+    Path("pairs.tsv").write_text("a b\tb a\nc\tc\n")
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
     Path("run/model/model.safetensors").write_bytes(b"weights")

@@ -10,6 +10,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.cli.options import own_head
 from bertsmith.files import read_json
 from bertsmith.library.own_heads import head_from_file
+from cli.conftest import write_mails
 from tasks.task_samples import write_base_model
 
 SPAM, HAM = "a good film", "the plot was bad"
@@ -34,8 +35,7 @@ class NoHead:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a file of mails, the file of the head, a base model, and a run with that head."""
     place = tmp_path_factory.mktemp("own-head")
-    rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
-    (place / "mails.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    write_mails(place / "mails.csv", SPAM, HAM)
     (place / "my_head.py").write_text(PROGRAM, encoding="utf-8")
     base = write_base_model(place / "base")
     head = head_from_file(f"{place / 'my_head.py'}:MyHead")

@@ -1,7 +1,6 @@
 """A stream in this process, and a Ray cluster of two nodes on this machine."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bertsmith.cluster import corpus, predictions, vectors, words
-from bertsmith.cluster.engine import Stage
+from bertsmith.cluster.engine import Stage, environment
 
 
 def stream_here(engine: str, parts: list[dict[str, Any]], stage: Stage) -> Iterator[pa.Table]:
@@ -43,19 +42,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Any]:
     """A cluster of two nodes with two processors each."""
-    os.environ |= {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_worker_niceness": "0",
-        "RAY_BACKEND_LOG_LEVEL": "fatal",
-    }
+    os.environ |= environment()
     import ray
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=node)
-    cluster.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
+    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "node_ip_address": "127.0.0.1"}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
     yield cluster
     ray.shutdown()
     cluster.shutdown()

@@ -40,6 +40,24 @@ def shingles(words: list[str]) -> set[tuple[str, ...]]:
     return {tuple(words[start : start + 5]) for start in range(max(1, len(words) - 4))}
 
 
+def test_nearly_all_planted_near_duplicates_are_found_and_nothing_else(tmp_path: Path) -> None:
+    """1,000 documents of 100 words, each with a copy with one or two other words: a similarity of 0.90 or 0.81."""
+    planted = [drawn(100, number) for number in range(1000)]
+    copies = [changed(words, 0.01 * (1 + number % 2), number) for number, words in enumerate(planted)]
+    others = [changed(drawn(100, number), 0.1, 5, number) for number in range(200)]
+    every = [shingles(words) for words in [*planted, *copies]]
+    near = [
+        number
+        for number in range(1000)
+        if len(every[number] & every[1000 + number]) >= 0.8 * len(every[number] | every[1000 + number])
+    ]
+    texts = [[" ".join(words)] for words in [*planted, *others, *copies]]
+    found = near_duplicates(corpus_of(tmp_path / "corpus", texts)).of
+    assert len(near) > 900
+    assert sum(int(found[1200 + number]) == number for number in near) >= 0.995 * len(near)
+    assert {place - 1200 for place, of in enumerate(found) if of >= 0} <= set(near)
+
+
 def test_planted_near_duplicates_are_those_that_the_definition_names(tmp_path: Path) -> None:
     """Against all pairs, compared as sets of strings: the first document of its kind is kept."""
     texts = []

@@ -116,7 +116,7 @@ def test_a_resumed_run_ends_with_the_same_bytes(
     def dies(self: loop._Course, *arguments: object) -> object:
         count.append(1)
         if len(count) == 5:
-            raise ConnectionError  # stands for a kill
+            raise ConnectionError  # as if it were killed
         return step(self, *arguments)
 
     monkeypatch.setattr(loop._Course, "_step", dies)

@@ -10,8 +10,8 @@ from bertsmith.distillation.layers import chosen_layers, layer_map, spread_layer
 from bertsmith.distillation.losses import attention_loss, cosine_loss, state_loss
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import ConfigError
-from bertsmith.model.batch import runs_of
 from bertsmith.model.layers import ScaledLinear
+from bertsmith.model.runs import runs_of
 from bertsmith.tasks.kinds import task_for
 from distillation.distillation_samples import KINDS
 from oracles.distillation_oracle import attention_of_row, cosine_of_row, soft_targets, states_of_row, yes_or_no

@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
-from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation.students import as_distilbert, student_of, with_layers
@@ -19,6 +18,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from checkpoints.tiny import write_folder
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of
 from tasks.architecture_samples import write_base_model as write_architecture
@@ -84,13 +84,7 @@ def test_a_distilbert_starts_with_the_embeddings_of_single_texts_and_loads_elsew
     folder = load_any(teacher)
     student = as_distilbert(with_layers(folder, (2, 3)))
     assert isinstance(student.config, DistilBertConfig)
-    write_model_folder(
-        tmp_path / "student",
-        config=student.config,
-        tensors=student.tensors,
-        tokenizer=student.tokenizer,
-        metadata=student.metadata,
-    )
+    write_folder(tmp_path / "student", student)
     read = load_pretrained(load_any(tmp_path / "student"))
     assert read.new_heads == ("pooler",)
     theirs, ours = Trace(), Trace()
@@ -130,13 +124,7 @@ def test_the_word_vectors_of_a_bilstm_are_those_of_the_teacher(teacher: Path) ->
 def test_a_bilstm_is_written_with_the_pieces_of_any_teacher(architecture: str, tmp_path: Path) -> None:
     teacher = load_any(write_architecture(tmp_path / "teacher", architecture))
     student = student_of(teacher, "bilstm").folder
-    write_model_folder(
-        tmp_path / "student",
-        config=student.config,
-        tensors=student.tensors,
-        tokenizer=student.tokenizer,
-        metadata=student.metadata,
-    )
+    write_folder(tmp_path / "student", student)
     theirs, ours = (one.require_tokenizer() for one in (teacher, load_any(tmp_path / "student")))
     assert ours.vocabulary.digest == theirs.vocabulary.digest
     text = ["the good film was a plot , annas ?"]

@@ -15,6 +15,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation import logits as stored
 from bertsmith.distillation.report import DistillationReport
 from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.distillation.transfer_set import Lesson
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json
@@ -131,7 +132,7 @@ def test_logits_of_other_examples_or_of_another_teacher_are_refused(teachers: di
 
 
 class StopError(Exception):
-    """Stands for a kill."""
+    """Raised in place of a kill."""
 
 
 @pytest.mark.parametrize("student", ["1x16", "layers"])
@@ -242,14 +243,45 @@ def test_changed_copies_leave_stop_words_and_are_the_same_each_time(teacher: Pat
         ({"colour": 1}, "a known setting"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line_and_leave_no_run(
+def test_settings_that_do_not_fit_are_one_line_and_leave_nothing(
     changes: dict[str, object], message: str, teacher: Path, tmp_path: Path
 ) -> None:
     train = write_examples(tmp_path / "train", "single", 16, 3)
     with pytest.raises(ConfigError, match=message) as caught:
-        distill(teacher, tmp_path / "run", train=train, dev=train, **{**FAST, **changes})
+        distill(teacher, tmp_path / "run", train=train, dev=train, unlabelled=train, **{**FAST, **changes})
     assert "\n" not in str(caught.value)
-    assert not (tmp_path / "run" / "settings.json").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("student", ["layers", "n-grams"])
+def test_what_is_refused_after_the_teacher_has_answered_leaves_no_logits(
+    student: str, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = write_examples(tmp_path / "train", "single", 16, 3)
+    files = {"train": train, "dev": train, "unlabelled": train}
+    options = {"student": student, **(FAST if student == "layers" else {"times": False})}
+
+    def refuses(*given: object) -> object:
+        assert (tmp_path / "run" / "teacher" / "unlabelled" / "block-00000.safetensors").is_file()
+        raise ConfigError(expected="other examples", found="these", fix="change them")
+
+    monkeypatch.setattr(Lesson, "logits_of", refuses)
+    with pytest.raises(ConfigError, match="other examples"):
+        distill(teacher, tmp_path / "run", **files, **options)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    distill(teacher, tmp_path / "run", **files, **options)
+
+
+def test_an_unknown_label_is_refused_before_the_teacher_answers(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\na b\tno such label\nb a\tanother\n", encoding="utf-8")
+    monkeypatch.setattr(Lesson, "logits", lambda *given: pytest.fail("the teacher was asked"))
+    with pytest.raises(InputError, match="no such label"):
+        distill(teacher, tmp_path / "run", train=train, dev=train, unlabelled=train, **FAST)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,17 @@ def test_a_dev_set_is_held_out_and_no_example_is_lost() -> None:
     assert sorted(e.id for e in [*kept, *aside]) == sorted(e.id for e in examples)
     with pytest.raises(ConfigError, match="at least two"):
         split_dev(examples[:1], seed=0)
+
+
+def test_a_split_by_label_holds_out_a_tenth_of_each() -> None:
+    labels = ["often"] * 95 + ["rarely"] * 3 + ["once"]
+    examples = [TextExample(id=str(n), first=f"text {n}", label=label) for n, label in enumerate(labels)]
+    for seed in range(5):
+        kept, aside = split_dev(examples, seed=seed, by_label=True)
+        assert Counter(one.label for one in aside) == {"often": 10, "rarely": 1}
+        assert len(kept) + len(aside) == len(examples)
+    plain = [TextExample(id=str(n), first=f"text {n}") for n in range(40)]
+    assert split_dev(plain, seed=0, by_label=True) == split_dev(plain, seed=0)
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -142,7 +142,7 @@ def step_loss(workload: LanguageModelling, step: int) -> torch.Tensor:
 @pytest.mark.parametrize("objective", ["language-model", "backward-language-model"])
 def test_steps_with_carried_state_have_the_loss_of_reading_the_tracks_at_once(corpus, objective):  # noqa: F811
     workload = work(corpus, objective=objective)
-    model, tracks = workload.model, workload.text
+    model, tracks = workload.model, workload.texts[0]
     losses = [float(step_loss(workload, step)) for step in range(3)]
     total = workload.windows.start(3)
     tokens, targets = tracks.window(0, total)

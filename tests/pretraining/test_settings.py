@@ -14,12 +14,16 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
 from bertsmith.inference.loading import load_pretraining_heads
+from bertsmith.library.training import pretrain as library_pretrain
 from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
+from bertsmith.pretraining import run as run_module
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.runtime import Runtime
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()])
@@ -202,3 +206,23 @@ def test_a_run_resumes_after_its_corpus_was_moved(corpus, config_file, tmp_path)
         resume=True,
     )
     assert result.steps == 2
+
+
+def test_fp16_is_refused_where_the_hardware_has_it(corpus, config_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_module, "choose", lambda *_: Runtime(device="cpu", precision="fp16"))
+    with pytest.raises(ConfigError, match="found fp16, whose gradients underflow without loss scaling"):
+        run(corpus, tmp_path / "run", config=str(config_file))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_compiled_run_is_resumed_as_one(corpus, config_file, tmp_path, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(run_module, "compile_layers", lambda encoder, device: compiled.append(device))
+    run(corpus, tmp_path / "plain", config=str(config_file))
+    assert "compile" not in RunFolder.open(tmp_path / "plain").record["settings"]["run"]
+    assert compiled == []
+    run(corpus, tmp_path / "run", config=str(config_file), compile=True)
+    assert compiled == ["cpu"]
+    assert settings_of_run(tmp_path / "run")[1].compile
+    with pytest.raises(BertsmithError, match="compile"):
+        library_pretrain(corpus, tmp_path / "run", resume=True, compile=False)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from sklearn.metrics import v_measure_score
 
 import bertsmith
 from bertsmith.datasets.examples import TextExample, TripletExample
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.files import read_json
 from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
+from bertsmith.tasks.task_files import read_task
 from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
 
@@ -103,6 +106,13 @@ def test_hard_negatives_are_near_and_no_partners(base: str) -> None:
             assert all((one.texts[0], text) not in partners for text in one.texts[2:])
 
 
+def test_the_held_out_tenth_of_labelled_pairs_has_every_label(tmp_path: Path) -> None:
+    labels = ["entailment"] * 4 + ["contradiction"] * 56
+    lines = [{"text1": f"a {n}", "text2": f"b {n}", "label": label} for n, label in enumerate(labels)]
+    _, data = read_task("pairs", lines_file(tmp_path / "pairs.jsonl", *lines), None)
+    assert Counter(one.label for one in data.dev) == {"entailment": 1, "contradiction": 6}
+
+
 def test_hard_negatives_need_pairs_without_labels(base: str) -> None:
     with pytest.raises(ConfigError, match="pairs without labels"):
         with_hard_negatives(examples_of("scored vectors", 4), load_embedder(base), 1)
@@ -128,6 +138,17 @@ def test_a_teacher_scores_pairs_and_the_margins_of_triplets(base: str, tmp_path:
         base, "pairs", tmp_path / "run", train=partner_file(tmp_path), teacher=tmp_path / "teacher", **FAST
     )
     assert (result.spec.name, result.spec.objective) == ("similarity", "cosine")
+    assert read_json(tmp_path / "run" / "settings.json")["settings"]["teacher"] == str(tmp_path / "teacher")
+
+
+def test_hard_negatives_are_recorded_and_a_resumed_run_has_as_many(base: str, tmp_path: Path) -> None:
+    options = {"train": partner_file(tmp_path), **FAST}
+    bertsmith.finetune(base, "pairs", tmp_path / "run", hard_negatives=1, **options)
+    settings = read_json(tmp_path / "run" / "settings.json")["settings"]
+    assert settings["hard_negatives"] == 1
+    assert "teacher" not in settings
+    with pytest.raises(RunError, match=r"hard_negatives = 2 \(was 1\)"):
+        bertsmith.finetune(base, "pairs", tmp_path / "run", hard_negatives=2, resume=True, **options)
 
 
 def test_contrastive_pairs_have_both_kinds_and_depend_on_the_seed_alone() -> None:

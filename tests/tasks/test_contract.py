@@ -34,13 +34,24 @@ from tasks.task_samples import SPECS, examples_of
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
 # A head that compares two texts needs a segment for each text; RoBERTa and MPNet have one for both.
-EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(
+ON_EVERY_ARCHITECTURE = [
+    (kind, architecture)
+    for kind, spec in SPECS.items()
+    for architecture in EVERY_ARCHITECTURE
+    if spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "mpnet", "awd-lstm")
+]
+EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(("kind", "architecture"), ON_EVERY_ARCHITECTURE)
+# Trainings take seconds: every kind on BERT and some kinds on every architecture; the rest is for `make test-slow`.
+TRAINED_EVERYWHERE = ("single", "tags", "answer")
+TRAINED = pytest.mark.parametrize(
     ("kind", "architecture"),
     [
-        (kind, architecture)
-        for kind, spec in SPECS.items()
-        for architecture in EVERY_ARCHITECTURE
-        if spec.reads not in OF_TWO_TEXTS or architecture not in ("roberta", "mpnet", "awd-lstm")
+        pytest.param(
+            kind,
+            architecture,
+            marks=() if architecture == "bert" or kind in TRAINED_EVERYWHERE else pytest.mark.slow,
+        )
+        for kind, architecture in ON_EVERY_ARCHITECTURE
     ],
 )
 SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropout=0.0)
@@ -133,7 +144,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
 
 
-@EVERY_ON_EVERY_ARCHITECTURE
+@TRAINED
 def test_it_learns_saves_and_answers_the_same_in_another_process(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
@@ -167,7 +178,7 @@ def test_the_optimizer_of_the_paper_learns_too(kind: str, bases: dict[str, str],
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
 
 
-@EVERY_ON_EVERY_ARCHITECTURE
+@TRAINED
 def test_a_killed_training_resumes_to_the_same_bytes(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:

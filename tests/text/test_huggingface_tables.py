@@ -59,7 +59,9 @@ def difference(texts: list[str], rules: TextRules) -> list[tuple[str, list[str],
     return [pair for pair in pairs if pair[1] != pair[2]]
 
 
-@pytest.mark.parametrize("rules", [UNCASED, CASED, KEEPS_ACCENTS])
+@pytest.mark.parametrize(
+    "rules", [UNCASED, pytest.param(CASED, marks=pytest.mark.slow), pytest.param(KEEPS_ACCENTS, marks=pytest.mark.slow)]
+)
 def test_every_code_point_alone_and_between_letters_gives_the_tokens_of_rust(rules: TextRules) -> None:
     for start in range(0, len(ALL), 1 << 16):
         part = ALL[start : start + (1 << 16)]

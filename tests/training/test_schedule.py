@@ -9,7 +9,7 @@ from bertsmith.training.schedule import SCHEDULES, learning_rate
 
 
 def test_the_first_update_of_a_warm_up_has_rate_zero():
-    for schedule in SCHEDULES.keys() - {"slanted_triangular"}:
+    for schedule in SCHEDULES.keys() - {"slanted_triangular", "noam"}:
         assert learning_rate(schedule, 0, peak=1e-4, warmup=10_000, total=1_000_000) == 0.0
 
 
@@ -49,9 +49,20 @@ def test_a_rate_rises_in_the_warm_up_then_never_rises_and_stays_in_range(schedul
     assert all(0.0 <= rate <= 1.0 for rate in rates)
     assert rates[:warmup] == sorted(rates[:warmup])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
-    assert rates[total] == {"constant": 1.0, "slanted_triangular": 1 / 32}.get(schedule, 0.0)
+    last = {"constant": 1.0, "slanted_triangular": 1 / 32, "noam": (max(1, warmup) / (total + 1)) ** 0.5}
+    assert rates[total] == pytest.approx(last.get(schedule, 0.0), abs=1e-12)
 
 
 def test_an_unknown_schedule_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="did you mean 'hf_linear'"):
         learning_rate("hf_linaer", 0, peak=1.0, warmup=0, total=1)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3999, 4000, 4001, 100_000])
+def test_noam_is_the_formula_of_the_transformer(number):
+    """Vaswani et al. (2017), equation 3; the first update has the number 1."""
+    width, warmup = 512, 4000
+    expected = width**-0.5 * min(number**-0.5, number * warmup**-1.5)
+    peak = (width * warmup) ** -0.5
+    found = learning_rate("noam", number - 1, peak=peak, warmup=warmup, total=100_000)
+    assert found == pytest.approx(expected, rel=1e-12)

@@ -27,6 +27,7 @@ from bertsmith.encoders import (
     roberta,
     static,
 )
+from bertsmith.encoders.encoder_decoder import TransformerConfig
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -116,6 +117,12 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
         ConfigError: the architecture is unknown, or the configuration invalid.
     """
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
+    if kind == TransformerConfig.model_type:
+        raise ConfigError(
+            expected="an encoder",
+            found=f"a model_type {kind!r}, which is an encoder with a decoder",
+            fix="use it with `bertsmith translate`",
+        )
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(

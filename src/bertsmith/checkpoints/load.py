@@ -1,9 +1,12 @@
-"""Loads and converts a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id."""
+"""Loads and converts a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id.
+
+An ELMo in the layout of AllenNLP is read, too.
+"""
 
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.checkpoints import google, hub, huggingface
+from bertsmith.checkpoints import allennlp, google, hub, huggingface
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import ConfigError, InputError, nearest
@@ -11,15 +14,17 @@ from bertsmith.files import require_outside
 from bertsmith.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.normalize import TextRules
 
-Kind = Literal["huggingface", "google"]
-KINDS = ("huggingface", "google")
+Kind = Literal["huggingface", "google", "allennlp"]
+KINDS = ("huggingface", "google")  # that can be written
 
 
 def kind_of(path: Path) -> Kind | None:
-    """The kind of model at a path: Hugging Face folder, or Google checkpoint (folder, prefix or one of its files)."""
+    """The kind of model at a path: Hugging Face folder, folder of AllenNLP, Google checkpoint (or one of its files)."""
     if path.is_dir():
         if any((path / name).exists() for name in WEIGHT_FILES):
             return "huggingface"
+        if allennlp.is_allennlp(path):
+            return "allennlp"
         return "google" if any(path.glob("*.index")) else None
     is_part = path.name.endswith((".index", ".meta")) or ".data-" in path.name
     return "google" if index_path(path).exists() or (path.exists() and is_part) else None
@@ -38,8 +43,8 @@ def load_any(
 
     Args:
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
-            its files); or, if no such path exists, "starter" for the model in the package, or an id such as
-            `google-bert/bert-base-uncased`.
+            its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
+            for the model in the package, or an id such as `google-bert/bert-base-uncased`.
         rules: text rules to use instead of those of the folder.
         allow_unknown: skip tensors with unknown names, and report them.
         cache, endpoint, offline: see `hub.resolve`; used only for an id.
@@ -53,6 +58,8 @@ def load_any(
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
     if kind == "google":
         return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
+    if kind == "allennlp":
+        return allennlp.read_allennlp(path, rules=rules, allow_unknown=allow_unknown)
     return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
 
 

@@ -8,6 +8,7 @@ runs it.
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.bpe_json import added_json, template_json
 from bertsmith.checkpoints.tokenizer_files import SPLIT_UNSPACED, pre_tokenizer_json
 from bertsmith.files import write_json
 from bertsmith.model.config import EncoderConfig
@@ -25,34 +26,19 @@ _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
 def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     """The content of `tokenizer.json`."""
     vocabulary, rules = tokenizer.vocabulary, tokenizer.rules
-    cls, sep = _special(CLS), _special(SEP)
-    first, second = _sequence("A", 0), _sequence("B", 1)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": vocabulary.index[piece],
-                "content": piece,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
+            added_json(piece, vocabulary.index[piece])
             for piece in sorted(SPECIAL_PIECES, key=vocabulary.index.__getitem__)
         ],
         "normalizer": _normalizer(rules),
         "pre_tokenizer": pre_tokenizer_json(rules),
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [cls, first, sep],
-            "pair": [cls, first, sep, second, _special(SEP, 1)],
-            "special_tokens": {
-                piece: {"id": piece, "ids": [vocabulary.index[piece]], "tokens": [piece]} for piece in (CLS, SEP)
-            },
-        },
+        "post_processor": template_json(
+            [CLS], [SEP], [SEP], {piece: vocabulary.index[piece] for piece in (CLS, SEP)}, second_segment=1
+        ),
         "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
         "model": {
             "type": "WordPiece",
@@ -77,14 +63,6 @@ def _normalizer(rules: TextRules) -> dict[str, Any]:
     drop = {"type": "Replace", "pattern": {"Regex": _GOOGLE_DROPS}, "content": ""}
     space = {"type": "Replace", "pattern": {"Regex": _GOOGLE_SPACES}, "content": " "}
     return {"type": "Sequence", "normalizers": [drop, space, bert]}
-
-
-def _special(piece: str, segment: int = 0) -> dict[str, Any]:
-    return {"SpecialToken": {"id": piece, "type_id": segment}}
-
-
-def _sequence(name: str, segment: int) -> dict[str, Any]:
-    return {"Sequence": {"id": name, "type_id": segment}}
 
 
 def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, given, print_json, print_table, say
+from bertsmith.cli.options import JsonOption, ResumeRunOption, given, print_json, print_table, say
 from bertsmith.settings import require
 
 
@@ -60,7 +60,7 @@ def adapt(
     check: Annotated[
         bool, typer.Option("--check", help="only say whether the text is enough and how long it takes")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
+    resume: ResumeRunOption = False,
     json: JsonOption = False,
     **values: Any,
 ) -> None:

@@ -19,7 +19,9 @@ from bertsmith.cli.options import (
 SourceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SRC", help="model folder, run folder, Google checkpoint (folder, prefix or file) or hub id"
+        metavar="SRC",
+        help="model folder, run folder, Google checkpoint (folder, prefix or file), ELMo of AllenNLP "
+        "(folder) or hub id",
     ),
 ]
 UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="skip tensors with unknown names")]
@@ -33,7 +35,7 @@ def convert_settings() -> Sequence[type]:
 def convert(
     source: SourceArgument,
     destination: Annotated[Path, typer.Argument(metavar="DST", help="a folder that does not exist yet")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface, google or onnx")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface, google or onnx")] = "huggingface",
     int8: Annotated[
         bool, typer.Option("--int8", help="with --to onnx: also write model_int8.onnx, with 8-bit weights")
     ] = False,

@@ -9,6 +9,7 @@ import typer
 
 from bertsmith.cli.options import (
     CasedOption,
+    CorpusArgument,
     EngineOption,
     JsonOption,
     RulesOption,
@@ -90,7 +91,7 @@ def corpus(
 
 
 def check(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
+    corpus: CorpusArgument,
     evaluation: EvaluationOption = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="config.json of the model that the corpus is for")

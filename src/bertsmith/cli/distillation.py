@@ -6,13 +6,24 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, MapOption, given, label_map, print_json, print_table, say
+from bertsmith.cli.options import (
+    CorpusArgument,
+    DevOption,
+    JsonOption,
+    MapOption,
+    ResumeRunOption,
+    SeedsOption,
+    given,
+    label_map,
+    print_json,
+    print_table,
+    say,
+)
 
 TeacherOption = Annotated[
     str, typer.Option("--teacher", metavar="DIR", help="the model to learn from: folder, checkpoint or hub id")
 ]
 OutOption = Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the student")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")]
 
 
 def distill_settings() -> Sequence[type]:
@@ -28,9 +39,7 @@ def distill(
     teacher: TeacherOption,
     out: OutOption,
     train: Annotated[Path | None, typer.Option(metavar="FILE", help="labelled examples of the teacher's task")] = None,
-    dev: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")
-    ] = None,
+    dev: DevOption = None,
     unlabelled: Annotated[
         Path | None,
         typer.Option(
@@ -42,14 +51,11 @@ def distill(
     task: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="format of the files [that of the teacher's task]")
     ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
-    ] = None,
+    seeds: SeedsOption = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="use only this many labelled examples, the same random sample each time")
     ] = None,
-    resume: ResumeOption = False,
+    resume: ResumeRunOption = False,
     without_teacher: Annotated[
         bool | None,
         typer.Option(
@@ -118,10 +124,10 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
+    corpus: CorpusArgument,
     teacher: TeacherOption,
     out: OutOption,
-    resume: ResumeOption = False,
+    resume: ResumeRunOption = False,
     **values: Any,
 ) -> None:
     """Teach a student on plain text, as DistilBERT and TinyBERT do; give one of --steps, --tokens and --minutes.

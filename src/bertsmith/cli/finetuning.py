@@ -10,12 +10,16 @@ import typer
 from bertsmith.cli.options import (
     AlsoOption,
     DeviceOption,
+    DevOption,
     EngineOption,
+    FormatOption,
     HeadOption,
     JsonOption,
     MapOption,
     ModelOption,
     PrecisionOption,
+    ResumeRunOption,
+    SeedsOption,
     given,
     label_map,
     note,
@@ -58,13 +62,8 @@ def finetune(
     train: Annotated[
         Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples")
     ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")
-    ] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
-    ] = None,
+    dev: DevOption = None,
+    seeds: SeedsOption = None,
     search: Annotated[
         bool,
         typer.Option("--search", help="first search learning rates, batch sizes and epochs (needs optuna)"),
@@ -73,7 +72,7 @@ def finetune(
     limit: Annotated[
         int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
+    resume: ResumeRunOption = False,
     head: HeadOption = None,
     map_labels: MapOption = None,
     continue_on: Annotated[
@@ -175,9 +174,7 @@ def evaluate_settings() -> Sequence[type]:
 def evaluate(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
-    ] = None,
+    task: FormatOption = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -218,9 +215,7 @@ def quantize_settings() -> Sequence[type]:
 def quantize(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
-    ] = None,
+    task: FormatOption = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
     head: HeadOption = None,

@@ -73,6 +73,17 @@ MapOption = Annotated[
         help="rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
     ),
 ]
+ResumeRunOption = Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")]
+CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
+DevOption = Annotated[Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")]
+SeedsOption = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]")
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
+]
+ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")]
+TextColumnOption = Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
 MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")

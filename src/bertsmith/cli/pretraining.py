@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import given, note, say, settings_from
-
-CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
+from bertsmith.cli.options import CorpusArgument, ReplaceOutOption, given, note, say, settings_from
 
 
 def demo(
@@ -98,7 +96,7 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="output file [RUN/report.html; for several runs ./report-RUN-RUN.html]"),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")] = False,
+    replace: ReplaceOutOption = False,
 ) -> None:
     """Write report.html: curves, settings, machine, digests.
 

@@ -11,6 +11,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    ReplaceOutOption,
     note,
     print_json,
     print_table,
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 _SHOWN = 100  # characters of a text in a line for people
 
+WordArgument = Annotated[str, typer.Argument(metavar="WORD", help="a word or a sequence of words")]
+LayersOption = Annotated[
+    str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
+]
+SeedOption = Annotated[int, typer.Option(help="random seed")]
 PictureOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="save a picture: .png, .svg or .html")
 ]
@@ -183,22 +189,20 @@ def search(
 
 
 def senses(
-    word: Annotated[str, typer.Argument(metavar="WORD", help="a word or a sequence of words")],
+    word: WordArgument,
     text: Annotated[Path, typer.Argument(metavar="FILE", help=".txt, .jsonl or .parquet, or a folder of them")],
     model: ModelOption,
     clusters: Annotated[
         str, typer.Option(metavar="K|auto", help="number of groups; auto: by the silhouette, 1 to 6")
     ] = "auto",
     method: Annotated[str, typer.Option(help="k-means or agglomerative")] = "k-means",
-    layers: Annotated[
-        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
-    ] = "last",
+    layers: LayersOption = "last",
     most: Annotated[int, typer.Option(min=2, help="maximum number of occurrences to use")] = 2000,
     contexts: Annotated[int, typer.Option(min=1, help="contexts to print per group")] = 3,
     beside: Annotated[str | None, typer.Option(metavar="WORD", help="compare each group with another word")] = None,
     out: PictureOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")] = False,
-    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    replace: ReplaceOutOption = False,
+    seed: SeedOption = 0,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -240,7 +244,7 @@ def senses(
 
 
 def contexts(
-    word: Annotated[str, typer.Argument(metavar="WORD", help="a word or a sequence of words")],
+    word: WordArgument,
     first: Annotated[str, typer.Argument(metavar="A", help="a sentence with the word")],
     second: Annotated[str, typer.Argument(metavar="B", help="another sentence with the word")],
     model: ModelOption,
@@ -255,13 +259,11 @@ def contexts(
         int | None,
         typer.Option(min=1, help="with --text: contexts to print for each sentence; with --vectors: nearest words [3]"),
     ] = None,
-    layers: Annotated[
-        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
-    ] = "last",
+    layers: LayersOption = "last",
     most: Annotated[
         int | None, typer.Option(min=1, help="with --text: maximum number of occurrences to use [2000]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    seed: SeedOption = 0,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",

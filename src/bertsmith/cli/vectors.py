@@ -18,6 +18,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
 from bertsmith.progress import counted
+from bertsmith.remote import address_of, staged
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -79,30 +80,31 @@ def embed(
 
     A sentence-transformers folder keeps its own settings. Row i is line i, even if the line is empty. Equal lines
     within 2,048 consecutive ones are computed once. X.json records how the vectors were made. --resume continues after
-    Ctrl-C, a crash or a full disk; the result is byte-identical.
+    Ctrl-C, a crash or a full disk; the result is byte-identical. FILE and X may be addresses such as s3://bucket/x.npy.
     """
     from bertsmith.library.vector_files import embed_file
 
-    summary = embed_file(
-        file,
-        model,
-        out,
-        pooling=pooling,
-        normalize=normalize,
-        layers=layers,
-        max_length=max_length,
-        prompt=prompt,
-        dimensions=dimensions,
-        column=column,
-        float16=float16,
-        text=text,
-        resume=resume,
-        replace=replace,
-        device=device,
-        precision=precision,
-        engine=engine,
-    )
-    _show(summary, json)
+    with staged(out, replace=replace or resume) as place:
+        summary = embed_file(
+            file,
+            model,
+            place,
+            pooling=pooling,
+            normalize=normalize,
+            layers=layers,
+            max_length=max_length,
+            prompt=prompt,
+            dimensions=dimensions,
+            column=column,
+            float16=float16,
+            text=text,
+            resume=resume,
+            replace=replace,
+            device=device,
+            precision=precision,
+            engine=engine,
+        )
+    _show(summary, address_of(out), json)
 
 
 def features(
@@ -136,22 +138,23 @@ def features(
     from bertsmith.library.vector_files import embed_words_of_file
 
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
-    summary = embed_words_of_file(
-        file,
-        model,
-        out,
-        unit="pieces" if pieces else words,
-        layers=layers,
-        max_length=max_length,
-        column=column,
-        float16=float16,
-        resume=resume,
-        replace=replace,
-        device=device,
-        precision=precision,
-        engine=engine,
-    )
-    _show(summary, json)
+    with staged(out, replace=replace or resume) as place:
+        summary = embed_words_of_file(
+            file,
+            model,
+            place,
+            unit="pieces" if pieces else words,
+            layers=layers,
+            max_length=max_length,
+            column=column,
+            float16=float16,
+            resume=resume,
+            replace=replace,
+            device=device,
+            precision=precision,
+            engine=engine,
+        )
+    _show(summary, address_of(out), json)
 
 
 def vectors(
@@ -257,11 +260,12 @@ def static(
     say(f"{made.out}: {counted(made.pieces, 'piece')}, vectors of {counted(made.width, 'number')}")
 
 
-def _show(summary: "VectorSummary", json: bool) -> None:
+def _show(summary: "VectorSummary", address: str | None, json: bool) -> None:
     for line in summary.notes:
         note(line)
+    out = address or str(summary.out)
     if json:
-        print_json(summary.to_dict())
+        print_json({**summary.to_dict(), "out": out})
         return
     rows, texts = counted(summary.rows, "vector"), counted(summary.texts, "text")
-    say(f"{summary.out}: {rows} of {counted(summary.width, 'number')}, of {texts}")
+    say(f"{out}: {rows} of {counted(summary.width, 'number')}, of {texts}")

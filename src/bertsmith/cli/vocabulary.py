@@ -7,10 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, EngineOption, RulesOption, TextArguments, note, say, settings_from
+from bertsmith.cli.options import (
+    CasedOption,
+    EngineOption,
+    RulesOption,
+    TextArguments,
+    TextColumnOption,
+    note,
+    say,
+    settings_from,
+)
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
+from bertsmith.remote import staged
 
 
 def vocab_settings() -> Sequence[type]:
@@ -29,7 +39,7 @@ def vocab(
     method: Annotated[
         str, typer.Option(help="wordpiece, for a vocab.txt; or bpe, the byte pairs of GPT, for a tokenizer.json")
     ] = "wordpiece",
-    column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
+    column: TextColumnOption = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
@@ -48,25 +58,26 @@ def vocab(
     from bertsmith.library.vocabulary import learn_vocabulary
 
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
-    require_output(out, kind, inputs=texts, replace=replace)
-    if report is not None:
-        require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
     settings = settings_from(LanguageSettings, values)
-    with locked_file(out):
-        learned = learn_vocabulary(
-            texts,
-            size,
-            cased=cased,
-            rules=rules or "huggingface",
-            column=column,
-            method=method,
-            languages=settings.languages,
-            language_exponent=settings.language_exponent,
-            engine=engine,
-        )
-        for line in learned.notes:
-            note(line)
-        learned.save(out)
+    with staged(out, replace=replace) as place:
+        require_output(place, kind, inputs=texts, replace=replace)
+        if report is not None:
+            require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
+        with locked_file(place):
+            learned = learn_vocabulary(
+                texts,
+                size,
+                cased=cased,
+                rules=rules or "huggingface",
+                column=column,
+                method=method,
+                languages=settings.languages,
+                language_exponent=settings.language_exponent,
+                engine=engine,
+            )
+            for line in learned.notes:
+                note(line)
+            learned.save(place)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):

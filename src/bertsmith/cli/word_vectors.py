@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, TextArguments, note, print_json, print_table, say, settings_from
+from bertsmith.cli.options import (
+    JsonOption,
+    TextArguments,
+    TextColumnOption,
+    note,
+    print_json,
+    print_table,
+    say,
+    settings_from,
+)
 from bertsmith.outputs import FileKind, require_output
 from bertsmith.progress import counted
 
@@ -35,7 +44,7 @@ def train(
     texts: TextArguments,
     out: Annotated[Path, typer.Option(metavar="V", help="folder to write")],
     form: Annotated[str, typer.Option(help="layout of .txt files, as in `corpus`")] = "auto",
-    column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
+    column: TextColumnOption = "",
     resume: Annotated[bool, typer.Option("--resume", help="resume V; give the same options again")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite V, or an unfinished V")] = False,
     **values: Any,

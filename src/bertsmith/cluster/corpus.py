@@ -28,7 +28,7 @@ from bertsmith.cluster.rows import (
     text_row,
 )
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.encode import EncodedBlock, Item, encode_block
+from bertsmith.corpus.encode import BlockEncoder, EncodedBlock, Item
 from bertsmith.corpus.language_sampling import SamplingSettings
 from bertsmith.corpus.manifest import MANIFEST, read_manifest
 from bertsmith.corpus.shards import token_type
@@ -171,7 +171,7 @@ def _encoded(
     engine: str,
     listed: Sequence[tuple[Source | Skipped, str]],
     tokenizer: Tokenizer,
-    settings: ReadingSettings,
+    settings: CorpusSettings,
     kept: _Kept,
     workers: int | None,
 ) -> Iterator[Item]:
@@ -182,7 +182,7 @@ def _encoded(
             first, skip = (source, number + 1) if isinstance(item, EncodedBlock) else (source + 1, 0)
             yield item
     waiting: list[pa.Table] = []
-    stage = Stage(worker=_Encoder, arguments=(tokenizer,), read=_read, workers=workers)
+    stage = Stage(worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers)
     with contextlib.closing(stream(engine, _parts(listed, settings, first, skip), stage)) as tables:
         try:
             for table in tables:
@@ -242,8 +242,8 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
 class _Encoder:
     """Turns rows of text into rows of ids."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, fingerprints: bool) -> None:
+        self.encode = BlockEncoder(tokenizer, fingerprints=fingerprints)
         self.schema = encoded_rows(token_type(len(tokenizer.vocabulary)))
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
@@ -255,7 +255,7 @@ class _Encoder:
             return encoded_row(failed, source, number, self.schema)
         if kind != BLOCK:
             return row_of(self.schema, source, number, kind, record, [None] * (len(self.schema) - 4))
-        return encoded_row(encode_block(block, self.tokenizer), source, number, self.schema)
+        return encoded_row(self.encode(block), source, number, self.schema)
 
 
 def _digest(tokenizer: Tokenizer) -> str:

@@ -12,7 +12,8 @@ import importlib.util
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import socket
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from bertsmith.errors import ConfigError, RunError
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
-_READER_CPUS = 0.25  # readers wait for disks; another share than that of workers also keeps the stages apart
+_WORKERS_OF_READER = 16  # a reader reads much faster than that number of workers encodes
+_SECONDS_TO_ANSWER = 20.0
 _STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
 
 Read = Callable[[pa.Table], Iterator[pa.Table]]
@@ -72,7 +74,7 @@ def is_cluster(engine: str) -> bool:
     return True
 
 
-def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Iterator[pa.Table]:
+def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Generator[pa.Table, None, None]:
     """The results of all parts, in their order, as tables of one or more rows.
 
     Args:
@@ -93,18 +95,26 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Ite
         context.target_min_block_size = 1
         with ray.data.DataContext.current(context):
             rows = ray.data.from_items([dict(part) for part in parts], override_num_blocks=len(parts))
-            here = os.getcwd()
+            here, processors = os.getcwd(), int(ray.cluster_resources().get("CPU", 1))
             if stage.read is not None:
                 read = _reader(here, stage.read)
-                rows = rows.map_batches(read, batch_size=None, batch_format="pyarrow", num_cpus=_READER_CPUS)
-            most = stage.workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // stage.threads)
+                # Readers wait for disks. They need no processor of their own: a worker may have taken the last one.
+                rows = rows.map_batches(
+                    read,
+                    batch_size=None,
+                    batch_format="pyarrow",
+                    num_cpus=0,
+                    compute=ray.data.TaskPoolStrategy(size=min(len(parts), 2 + processors // _WORKERS_OF_READER)),
+                )
+            most = stage.workers or max(1, processors // stage.threads)
+            at_once = max(1, min(most, processors // stage.threads))
             _require_processors(ray, stage.threads)
             results = rows.map_batches(
                 _Worker,
                 batch_size=None,
                 batch_format="pyarrow",
                 fn_constructor_args=(here, stage.worker, stage.arguments),
-                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most),
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, initial_size=at_once),
                 num_cpus=stage.threads,
                 num_gpus=stage.gpus or None,
             )
@@ -129,17 +139,23 @@ def num_gpus(device: str) -> int:
     return int(device.startswith("cuda"))
 
 
+def environment(engine: str = RAY) -> dict[str, str]:
+    """The variables that Ray's own programs read when they start, if the user has not set them.
+
+    Nothing is sent anywhere. A cluster of this machine is closed to its other users by a token that is not written to
+    disk, and its workers get their share of a busy machine.
+    """
+    found = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+    if engine == RAY:
+        token = secrets.token_hex(32)
+        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_worker_niceness": "0"}
+    return found
+
+
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator[Any]:
     """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so."""
-    # Read by Ray's own programs when they start. Nothing is sent anywhere; the cluster is closed to other users of this
-    # machine by a token that is not written to disk; and workers get their share of a busy machine.
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    if engine == RAY:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ |= {name: value for name, value in environment(engine).items() if name not in os.environ}
     import ray
     import ray.data
 
@@ -154,6 +170,7 @@ def _running(engine: str) -> Iterator[Any]:
         if address == "local":
             ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
+            _require_answer(address)
             ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise RunError(
@@ -165,6 +182,13 @@ def _running(engine: str) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
 class _Worker:

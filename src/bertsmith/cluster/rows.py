@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bertsmith.corpus.duplicates import BANDS
 from bertsmith.corpus.encode import EncodedBlock, EncodedPart, Item
 from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import FileRead
@@ -33,6 +34,7 @@ def encoded_rows(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
         "sentence_counts": pa.int64(),
         "keys": pa.uint64(),
         "ends": pa.bool_(),
+        "bands": pa.uint32(),
     }
     return pa.schema([*_PLACE, *((name, pa.large_list(kind)) for name, kind in flat.items())])
 
@@ -94,6 +96,7 @@ def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema
         np.array([len(part.sentence_lengths) for part in parts], dtype=np.int64),
         np.array([part.key for part in parts], dtype=np.uint64),
         np.array([part.ends for part in parts], dtype=np.bool_),
+        np.concatenate([np.empty(0, np.uint32), *(part.bands for part in parts if part.bands is not None)]),
     ]
     return row_of(schema, source, number, BLOCK, record, columns)
 
@@ -112,11 +115,12 @@ def encoded_items(table: pa.Table) -> Iterator[tuple[int, int, Item]]:
 
 
 def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
-    tokens, token_counts, lengths, sentence_counts, keys, ends = (
+    tokens, token_counts, lengths, sentence_counts, keys, ends, bands = (
         table.column(place)[row].values.to_numpy(zero_copy_only=False)
         for place in range(len(_PLACE), table.num_columns)
     )
     token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
+    hashes = iter(bands.reshape(-1, BANDS))  # of the parts with tokens, or none at all
     parts = [
         EncodedPart(
             source=record["source"],
@@ -124,6 +128,7 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
             sentence_lengths=lengths[sentence_ends[place] : sentence_ends[place + 1]],
             key=int(keys[place]),
             ends=bool(ends[place]),
+            bands=next(hashes, None) if token_counts[place] else None,
         )
         for place in range(len(keys))
     ]

@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ class ClusterVectors(VectorJob):
         """Ends the work of the cluster."""
         self._open.close()
 
-    def _stream(self, first: int) -> Iterator[dict[str, Any]]:
+    def _stream(self, first: int) -> Generator[dict[str, Any], None, None]:
         part = {"path": self.source.path, "column": self.source.column, "first": first, "block": self.block}
         stage = Stage(
             worker=_Worker,

@@ -102,8 +102,10 @@ def _counted(
                 report.add_file(read)
                 if isinstance(read, FileRead):
                     progress.advance(read.bytes)
-                    columns = [np.array(row[name], dtype=np.int64) for name in _COLUMNS]
-                    counts = WordCounts(row["words"], *columns, record["num_sources"], record["chunks"])
+                    columns = {name: np.array(row[name], dtype=np.int64) for name in _COLUMNS}
+                    counts = WordCounts(
+                        row["words"], num_sources=record["num_sources"], chunks=record["chunks"], **columns
+                    )
                     yield read.name, record["language"], counts
 
 

@@ -144,7 +144,10 @@ def build_corpus(
             if by_language is not None:
                 sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
             build = _Build(folder, tokenizer, settings, inputs, sampler, Weights(weights) if weights else None)
-            encoded = encode_blocks(items, tokenizer, workers=workers) if encode is None else encode(paths)
+            if encode is None:
+                encoded = encode_blocks(items, tokenizer, workers=workers, fingerprints=settings.fingerprints)
+            else:
+                encoded = encode(paths)
             for item in encoded:
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
@@ -305,7 +308,11 @@ class _Build:
         if self._removal is None:
             self._store(parts[0].source, tokens, lengths, draw)
         else:
-            self._removal.waiting.add(parts[0].source, tokens, lengths, draw)
+            # The hashes of a document that is in several parts follow from all of its ids.
+            filled = [part.bands for part in parts if len(part.tokens)]
+            self._removal.waiting.add(
+                parts[0].source, tokens, lengths, draw, bands=filled[0] if len(filled) == 1 else None
+            )
 
     def _pipeline(self) -> dict[str, Any]:
         if not isinstance(self.tokenizer, PipelineTokenizer):

@@ -18,7 +18,7 @@ D documents, S shingles, W words, T tokens, V vocabulary, P permutations.
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -78,12 +78,17 @@ def exact_duplicates(corpus: Corpus) -> Duplicates:
     return Duplicates(of, (of >= 0).astype(np.float64), of >= 0)
 
 
-def near_duplicates(corpus: Corpus) -> Duplicates:
-    """The documents that are equal or nearly equal to an earlier one that is kept."""
+def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
+    """The documents that are equal or nearly equal to an earlier one that is kept.
+
+    Args:
+        bands: the band hashes of all documents, uint32 [BANDS, D], see `band_hashes`; computed here if not given.
+    """
     copies = exact_duplicates(corpus)
     of, similarity = copies.of.copy(), copies.similarity.copy()
     shingles = _ShinglesOf(corpus)
-    bands = _bands(corpus, shingles.continues)
+    if bands is None:
+        bands = _bands(corpus, shingles.continues)
     kept: dict[int, list[int]] = {}
     for document, groups in _candidates(bands, np.flatnonzero(of < 0)):
         for other in sorted({one for group in groups for one in kept.get(group, ())}):
@@ -130,6 +135,25 @@ def word_shingles(tokens: npt.NDArray[np.unsignedinteger], offsets: Ints, contin
     return hashes, documents
 
 
+def continuing_pieces(pieces: Iterable[str]) -> Bools:
+    """Whether each piece of a vocabulary continues a word, bool [V]."""
+    return np.array([piece.startswith("##") for piece in pieces], dtype=np.bool_)
+
+
+def band_hashes(tokens: npt.NDArray[np.unsignedinteger], offsets: Ints, continues: Bools) -> Band:
+    """The band hashes of documents, uint32 [BANDS, D]; near-duplicates share at least one, see above.
+
+    Args:
+        tokens, offsets, continues: as for `word_shingles`; no document is empty.
+    """
+    hashes, documents = word_shingles(tokens, offsets, continues)
+    lowest = minima(hashes, documents, len(offsets) - 1)
+    words = np.zeros((BANDS, lowest.shape[1]), dtype=np.uint64)
+    for row in range(ROWS):
+        words = mix(words + GOLDEN + lowest[row::ROWS])
+    return (words >> np.uint64(32)).astype(np.uint32)
+
+
 def minima(hashes: Hashes, documents: Ints, count: int) -> Band:
     """The smallest value of each document under each permutation, uint32 [P, D].
 
@@ -161,7 +185,7 @@ class _ShinglesOf:
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.continues: Bools = np.array([piece.startswith("##") for piece in corpus.vocabulary.pieces])
+        self.continues = continuing_pieces(corpus.vocabulary.pieces)
         self._cached: collections.OrderedDict[int, Hashes] = collections.OrderedDict()
         self._size = 0
 
@@ -183,12 +207,7 @@ def _bands(corpus: Corpus, continues: Bools) -> Band:
     found = [np.empty((BANDS, 0), dtype=np.uint32)]
     with Progress("looking for near-duplicates", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
-            hashes, documents = word_shingles(batch.tokens, batch.token_offsets, continues)
-            lowest = minima(hashes, documents, len(batch.token_offsets) - 1)
-            words = np.zeros((BANDS, lowest.shape[1]), dtype=np.uint64)
-            for row in range(ROWS):
-                words = mix(words + GOLDEN + lowest[row::ROWS])
-            found.append((words >> np.uint64(32)).astype(np.uint32))
+            found.append(band_hashes(batch.tokens, batch.token_offsets, continues))
             progress.advance(len(batch.tokens))
     return np.concatenate(found, axis=1)
 

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.corpus import duplicates
 from bertsmith.corpus.hashing import sentence_key
 from bertsmith.corpus.shards import token_type
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
 from bertsmith.documents.readers import FileRead
 from bertsmith.documents.sources import BLOCK_BYTES, Skipped
 from bertsmith.errors import CorpusError, InputError
+from bertsmith.text.encoded import offsets_of
 from bertsmith.text.tokenizer import Tokenizer
 
 _WAITING_PER_WORKER = 3
@@ -38,6 +40,7 @@ class EncodedPart:
         sentence_lengths: uint32 [S], tokens; never 0.
         key: the sum of the checksums of its sentences; determines which documents are held out.
         ends: whether the document ends here.
+        bands: the band hashes of these ids, uint32 [BANDS], if they were asked for and there are ids.
     """
 
     source: str
@@ -45,6 +48,7 @@ class EncodedPart:
     sentence_lengths: npt.NDArray[np.uint32]
     key: int
     ends: bool
+    bands: duplicates.Band | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +73,32 @@ class EncodedBlock:
 Item = EncodedBlock | FileRead | Skipped
 
 
-def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
-    """The ids of a block; sentences without tokens are dropped and counted."""
+class BlockEncoder:
+    """Turns blocks of text into blocks of ids; sentences without tokens are dropped and counted.
+
+    Args:
+        fingerprints: also compute the band hashes of each part, by which near-duplicates are found.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, fingerprints: bool = False) -> None:
+        self.tokenizer = tokenizer
+        self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
+
+    def __call__(self, block: TextBlock) -> EncodedBlock:
+        """The ids of a block."""
+        encoded = _encode_block(block, self.tokenizer)
+        if self._continues is None:
+            return encoded
+        filled = [part for part in encoded.parts if len(part.tokens)]
+        if not filled:
+            return encoded
+        tokens, lengths = np.concatenate([part.tokens for part in filled]), [len(part.tokens) for part in filled]
+        hashes = iter(duplicates.band_hashes(tokens, offsets_of(lengths), self._continues).T)
+        parts = [dataclasses.replace(part, bands=next(hashes)) if len(part.tokens) else part for part in encoded.parts]
+        return dataclasses.replace(encoded, parts=parts)
+
+
+def _encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
     try:
         parts, counts = parse(block)
     except InputError as error:
@@ -109,20 +137,24 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
 
 
 def encode_blocks(
-    items: Iterable[TextBlock | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int
+    items: Iterable[TextBlock | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int, fingerprints: bool = False
 ) -> Iterator[Item]:
     """Every item in order, with blocks encoded by `workers` processes (1: in this process).
+
+    Args:
+        fingerprints: as for `BlockEncoder`.
 
     Raises:
         InputError: a block could not be parsed.
         CorpusError: a worker process was killed.
     """
+    encoder = BlockEncoder(tokenizer, fingerprints=fingerprints)
     if workers <= 1:
         for item in items:
-            yield _checked(encode_block(item, tokenizer) if isinstance(item, TextBlock) else item)
+            yield _checked(encoder(item) if isinstance(item, TextBlock) else item)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(tokenizer,))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
     waiting: collections.deque[Future[EncodedBlock] | FileRead | Skipped] = collections.deque()
     try:
         for item in items:
@@ -158,14 +190,14 @@ def _checked(item: Item) -> Item:
     return item
 
 
-# The tokenizer of a worker process, received once when the process starts.
-_TOKENIZERS: list[Tokenizer] = []
+# The encoder of a worker process, received once when the process starts.
+_ENCODERS: list[BlockEncoder] = []
 
 
-def _start_worker(tokenizer: Tokenizer) -> None:
-    """Keeps the tokenizer of a worker process, and makes the process exit when its parent does."""
+def _start_worker(encoder: BlockEncoder) -> None:
+    """Keeps the encoder of a worker process, and makes the process exit when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
-    _TOKENIZERS[:] = [tokenizer]
+    _ENCODERS[:] = [encoder]
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
@@ -177,4 +209,4 @@ def _end_with(sentinel: int) -> None:
 
 
 def _encode_here(block: TextBlock) -> EncodedBlock:
-    return encode_block(block, _TOKENIZERS[0])
+    return _ENCODERS[0](block)

@@ -82,23 +82,54 @@ class RemovalSettings(ReadingSettings):
         """Whether anything is removed."""
         return self.remove_boilerplate or self.remove_duplicates != "none"
 
+    @property
+    def fingerprints(self) -> bool:
+        """Whether documents are compared as they are read, so that their band hashes can be computed with their ids."""
+        return self.remove_duplicates == "near" and not self.remove_boilerplate
+
 
 class WaitingDocuments:
     """Encoded documents that wait on disk until all of them are known.
 
     Args:
         folder: a new folder; `remove` deletes it.
+        fingerprints: also keep the band hashes of the documents, see `duplicates`.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+    def __init__(self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False) -> None:
         self.folder, self.tokenizer = folder, tokenizer
+        self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
+        self._bands = array("I")
         self._writer = ShardWriter(folder, len(tokenizer.vocabulary))
         # For each document: the draw that decides whether it is held out, and its number in its source, from 1.
         self.draws, self.numbers = array("Q"), array("q")
         self._last_source = ""
 
-    def add(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int, number: int = 0) -> None:
-        """Appends a document; without a number it is the next one of its source."""
+    @property
+    def bands(self) -> duplicates.Band | None:
+        """The band hashes of all documents, uint32 [BANDS, D], if they are kept."""
+        if self._continues is None:
+            return None
+        return np.frombuffer(self._bands, dtype=np.uint32).reshape(-1, duplicates.BANDS).T
+
+    def add(
+        self,
+        source: str,
+        tokens: npt.NDArray[Any],
+        lengths: npt.NDArray[Any],
+        draw: int,
+        number: int = 0,
+        bands: duplicates.Band | None = None,
+    ) -> None:
+        """Appends a document; without a number it is the next one of its source.
+
+        Args:
+            bands: its band hashes, uint32 [BANDS], if they are known.
+        """
+        if self._continues is not None:
+            if bands is None:
+                bands = duplicates.band_hashes(tokens, np.array([0, len(tokens)]), self._continues)[:, 0]
+            self._bands.frombytes(np.ascontiguousarray(bands).tobytes())
         if not number:
             number = self.numbers[-1] + 1 if source == self._last_source and self.numbers else 1
         self._last_source = source
@@ -126,7 +157,7 @@ class Removal:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, settings: RemovalSettings) -> None:
         self.folder, self.tokenizer, self.settings = folder, tokenizer, settings
-        self.waiting = WaitingDocuments(folder / "waiting", tokenizer)
+        self.waiting = WaitingDocuments(folder / "waiting", tokenizer, fingerprints=settings.fingerprints)
 
     def finish(self, write: Write) -> dict[str, Any]:
         """The record of the removals for the manifest, after passing the documents that stay to `write`, in order.
@@ -206,7 +237,7 @@ class Removal:
         """Removes documents that repeat an earlier one."""
         before, corpus = self.waiting, self.waiting.close()
         near = self.settings.remove_duplicates == "near"
-        found = duplicates.near_duplicates(corpus) if near else duplicates.exact_duplicates(corpus)
+        found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
         after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
         sentences = tokens_gone = 0
         for row, (source, tokens, lengths, draw, number) in enumerate(_documents(before, corpus)):

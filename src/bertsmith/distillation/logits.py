@@ -11,8 +11,11 @@ of other rows are refused.
 Letters: N rows, R positions that the head reads, K outputs of the head.
 """
 
+import contextlib
 import dataclasses
 import itertools
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import safetensors.numpy
 
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, separate_rows
-from bertsmith.errors import InputError
+from bertsmith.errors import BertsmithError, InputError
 from bertsmith.files import atomic_file, digest_bytes, read_json, remove_partials, write_json
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.locks import locked_folder
@@ -85,6 +88,21 @@ def _stored(
                 file.write(safetensors.numpy.save({"logits": found}))
             parts.append(found)
     return np.concatenate(parts)
+
+
+@contextlib.contextmanager
+def removed_if_refused(place: Path) -> Iterator[None]:
+    """Removes a folder of logits that the block made, if it ends with an error of the user's.
+
+    An interrupted block leaves it, to be resumed, and so does one that found it there.
+    """
+    was_there = place.exists()
+    try:
+        yield
+    except BertsmithError:
+        if not was_there:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
 
 
 def digest_of_rows(features: EncodedExamples) -> str:

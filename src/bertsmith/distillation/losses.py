@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.batch import Run
 from bertsmith.model.layers import linear
+from bertsmith.model.runs import Run
 
 Pairs = Sequence[tuple[int, int]]
 

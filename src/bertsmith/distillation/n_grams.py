@@ -30,6 +30,7 @@ from bertsmith.baselines.bag_of_words import BagOfWords
 from bertsmith.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_linear
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.distillation.logits import removed_if_refused
 from bertsmith.distillation.measures import Ask, Cost, milliseconds_of, weight_bytes
 from bertsmith.distillation.report import (
     RESULT_FILE,
@@ -209,7 +210,7 @@ def distill_n_grams(
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     tell(f"teacher: {summary_of(folder)}; student: {ABOUT}")
-    with locked_folder(out):
+    with locked_folder(out), removed_if_refused(out / run_folder.TEACHER):
         lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / run_folder.TEACHER)
         students = _fitted(lesson, settings, seed=int(given.get("seed", 1)))
         students[STUDENT].write(out)

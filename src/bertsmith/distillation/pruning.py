@@ -23,6 +23,7 @@ from bertsmith.progress import Progress
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.tasks.task import with_loss
 
 _OUTPUT = "bert.layers.{layer}.attention_output.weight"
 
@@ -45,7 +46,7 @@ def head_importance(folder: ModelFolder, examples: Sequence[Example]) -> npt.NDA
         found=f"a {config.display_name}",
         fix="name a Transformer",
     )
-    task = task_for(require_spec(folder))
+    task = with_loss(task_for(require_spec(folder)))
     task.check(examples, gold=True, training=True)
     loaded = load_for_task(folder, task.head, keep_head=True)
     features, model = task.encode(examples, loaded.tokenizer, training=True), loaded.model.eval()

@@ -18,9 +18,10 @@ from typing import Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.distillation.logits import removed_if_refused
 from bertsmith.distillation.settings import WITHOUT, DistillationSettings
 from bertsmith.distillation.students import Student, student_of
-from bertsmith.distillation.task_teaching import TaskTeaching, state_pairs, summary_of
+from bertsmith.distillation.task_teaching import TaskTeaching, comparable, state_pairs, summary_of
 from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import Logits
 from bertsmith.errors import RunError
@@ -115,14 +116,17 @@ def distill_task(
     )
     student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
     tell(f"teacher: {summary_of(folder)}; student: {student.about}")
-    with locked_by_first_rank(out, rank, create=not resume):
+    of_states = settings.of_first_stage() if settings.first_stage else settings
+    if of_states.has_states:
+        comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
+    with locked_by_first_rank(out, rank, create=not resume), removed_if_refused(out / TEACHER):
         lesson = in_turn(
             lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER), rank
         )
-    job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
-    if settings.has_states or settings.first_stage:
-        state_pairs(job, lesson.model.encoder, settings.of_first_stage() if settings.first_stage else settings)
-    taught = in_turn(lambda: lesson.logits_of(job.train), rank)
+        job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
+        if of_states.has_states:
+            state_pairs(job, lesson.model.encoder, of_states)
+        taught = in_turn(lambda: lesson.logits_of(job.train), rank)
     if settings.first_stage:
         job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
     teaching = _teaching(job, lesson, student, taught, settings)

@@ -22,6 +22,7 @@ from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import ScaledLinear, initialize
 from bertsmith.model.our_names import PROJECTION
 from bertsmith.settings import require
+from bertsmith.tasks.task import with_loss
 from bertsmith.training.teaching import Teaching
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class TaskTeaching(Teaching):
     ) -> None:
         assert len(logits) == job.train.num_read, "logits of the rows of the job"
         self._job, self._settings, self._digests, self._origin = job, settings, digests, origin
+        self._task = with_loss(job.task)
         self._logits = torch.from_numpy(logits).to(job.runtime.torch_device)
         self.needs_states = settings.has_states
         self._encoder = encoder if self.needs_states else None
@@ -91,7 +93,7 @@ class TaskTeaching(Teaching):
         assert isinstance(micro_batch, TaskBatch)
         settings, job = self._settings, self._job
         wanted = self._logits[torch.from_numpy(micro_batch.chosen).to(self._logits.device)]
-        soft = job.task.soft_loss(output, wanted, micro_batch, settings.temperature)
+        soft = self._task.soft_loss(output, wanted, micro_batch, settings.temperature)
         loss = settings.label_weight * own + settings.soft_weight * soft / micro_batch.step_targets
         sums = {"soft": soft.detach(), "taught_units": torch.tensor(micro_batch.num_units, device=soft.device)}
         if trace is None:
@@ -127,28 +129,28 @@ def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSe
     Raises:
         ConfigError: they have not; the message says why.
     """
-    student = job.folder.config
-    require(
-        student.has_attention and teacher.config.has_attention,
-        expected="two Transformers, to compare states and attention",
-        found=f"a {student.display_name} and a {teacher.config.display_name}",
-        fix="leave --state-weight, --attention-weight and --first-stage out",
-    )
     require(
         not job.head.reads_apart and job.settings.freeze != "body",
         expected="a student that reads whole rows, with layers to train",
         found="frozen layers" if job.settings.freeze == "body" else f"--reads {job.task.spec.reads}",
         fix="use --reads pair or mean, and no --freeze body",
     )
-    return comparable(student, teacher.config, attention=settings.attention_weight > 0)
+    return comparable(job.folder.config, teacher.config, attention=settings.attention_weight > 0)
 
 
 def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[int, int], ...]:
     """The layer map of two configurations, after checking the heads where attention is compared.
 
     Raises:
-        ConfigError: the layers do not divide, or the heads differ, or the direction of reading does.
+        ConfigError: one is no Transformer, the layers do not divide, or the heads differ, or the direction of reading
+            does.
     """
+    require(
+        student.has_attention and teacher.has_attention,
+        expected="two Transformers, to compare states and attention",
+        found=f"a {student.display_name} and a {teacher.display_name}",
+        fix="leave --state-weight, --attention-weight and --first-stage out",
+    )
     if student.is_causal or teacher.is_causal:
         raise ConfigError(
             expected="bidirectional models, to compare states and attention",

@@ -191,6 +191,9 @@ def lesson_of(
     one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
     runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
     task = task_for(spec)
+    # Whatever is wrong with the labelled examples is found before the teacher reads the others.
+    if labelled.train:
+        task.check(labelled.train, gold=True, training=True)
     loaded = load_for_task(folder, task.head, keep_head=True)
     lesson = Lesson(
         folder=folder,

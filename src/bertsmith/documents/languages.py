@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertsmith.documents.parsing import TextBlock, parse_lines
+from bertsmith.documents.parsing import TextBlock
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, source_blocks
 from bertsmith.documents.sources import (
     READABLE,
@@ -21,6 +21,7 @@ from bertsmith.documents.sources import (
     shown,
     total_bytes,
 )
+from bertsmith.documents.words import count_block
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress
 from bertsmith.settings import help_field, require, require_limits
@@ -143,10 +144,7 @@ def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "")
         for language, paths in languages.items():
             for item in read_blocks(paths, settings):
                 if isinstance(item, TextBlock):
-                    lines, left_out = parse_lines(item)
-                    read.add_counts(left_out)
-                    counter.add(lines)
-                    progress.advance(item.read_bytes)
+                    count_block(item, counter, read, progress)
                 else:
                     read.add_file(item)
                     counter.end_source()

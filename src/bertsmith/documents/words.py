@@ -65,10 +65,7 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
             if isinstance(item, TextBlock):
-                lines, left_out = parse_lines(item)
-                read.add_counts(left_out)
-                counter.add(lines)
-                progress.advance(item.read_bytes)
+                count_block(item, counter, read, progress)
                 continue
             read.add_file(item)
             if not isinstance(item, FileRead):
@@ -80,3 +77,11 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
     if found.is_full and len(further := counter.part()):
         found.files[FURTHER_FILES] = further
     return FileCounts(counter.counts, found.files, read.notes)
+
+
+def count_block(block: TextBlock, counter: WordCounter, read: ReadReport, progress: Progress) -> None:
+    """Adds the words of a block to the counter, and what is left out of it to the report."""
+    lines, left_out = parse_lines(block)
+    read.add_counts(left_out)
+    counter.add(lines)
+    progress.advance(block.read_bytes)

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, cast
 
 from bertsmith.encoders.electra import require_width
+from bertsmith.encoders.post_norm_names import post_norm_layer, post_norm_names
 from bertsmith.model.config import NAMED_SIZES, EncoderConfig
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.settings import help_field, require
 
@@ -137,40 +137,28 @@ class AlbertModel(TransformerEncoder):
         return self.num_layers - groups[::-1].index(height - 1)
 
 
-_E, _H = "bert.embeddings", "albert.embeddings"
-_L, _M = "bert.layers.{i}", "albert.encoder.albert_layer_groups.{i}.albert_layers.0"
 _ORDER = "the head that tells the order of two texts"
+_PARTS = (
+    "attention.query",
+    "attention.key",
+    "attention.value",
+    "attention.dense",
+    "attention.LayerNorm",
+    "ffn",
+    "ffn_output",
+    "full_layer_layer_norm",
+)
 
-NAMES = ParameterNames(
-    prefix="albert.",
-    class_prefix="Albert",
-    embeddings=(
-        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VE"),
-        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PE"),
-        Row(f"{_E}.segment.weight", f"{_H}.token_type_embeddings.weight", "SE"),
-        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm", shape="E"),
-        *dense(f"{_E}.projection", "albert.encoder.embedding_hidden_mapping_in", "DE"),
+NAMES = dataclasses.replace(
+    post_norm_names(
+        "albert.",
+        "Albert",
+        layer=post_norm_layer("albert.encoder.albert_layer_groups.{i}.albert_layers.0", _PARTS),
+        pooler="albert.pooler",
+        transform=("predictions.dense", "predictions.LayerNorm"),
+        pieces="predictions",
+        copies=("predictions.decoder.weight", "predictions.decoder.bias"),
+        projection="albert.encoder.embedding_hidden_mapping_in",
     ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attention.query", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attention.key", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attention.value", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attention.dense", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.attention.LayerNorm"),
-        *dense(f"{_L}.intermediate", f"{_M}.ffn", "ID"),
-        *dense(f"{_L}.output", f"{_M}.ffn_output", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.full_layer_layer_norm"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "albert.pooler", "DD"),
-        "mlm": (
-            *dense("mlm.transform", "predictions.dense", "ED"),
-            *layer_norm("mlm.norm", "predictions.LayerNorm", shape="E"),
-            Row("mlm.bias", "predictions.bias", "V"),
-        ),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "qa_outputs", "2D"),
-    },
-    copies={"predictions.decoder.weight": "bert.embeddings.word.weight", "predictions.decoder.bias": "mlm.bias"},
     unused={f"sop_classifier.classifier.{kind}": _ORDER for kind in ("weight", "bias")},
 )

@@ -28,47 +28,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.encoders.lstm_dropout import LstmDropout
+from bertsmith.encoders.without_attention import TABLE_PARTS, ConfigWithoutAttention, EncoderWithoutAttention, lstm_rows
 from bertsmith.errors import nearest
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import Embedding, initialize
 from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
+from bertsmith.model.parameter_names import ParameterNames, Row
 from bertsmith.settings import help_field, require
 
 FORWARD, BACKWARD = "forward", "backward"
 GRADIENT_TOKENS = 20 * 70
-_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AwdLstmConfig(EncoderConfig):
+class AwdLstmConfig(ConfigWithoutAttention):
     """The shape of an AWD-LSTM; the rates of dropout are those of ULMFiT."""
 
     model_type: ClassVar[str] = "awd-lstm"
     display_name: ClassVar[str] = "AWD-LSTM"
-    has_pooler: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = False
-    in_transformers: ClassVar[bool] = False
-    has_graph: ClassVar[bool] = False
     always_causal: ClassVar[bool] = True
     is_recurrent: ClassVar[bool] = True
     piece_head: ClassVar[str] = "table"
     json_names: ClassVar[Mapping[str, str]] = {"intermediate_size": "cells"}
-    omitted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_attention_heads",
-            "hidden_act",
-            "attention_probs_dropout_prob",
-            "max_position_embeddings",
-            "type_vocab_size",
-            "layer_norm_eps",
-            "position_embedding_type",
-        }
-    )
+    omitted: ClassVar[frozenset[str]] = ConfigWithoutAttention.omitted | {"max_position_embeddings"}
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         "tiny": (3, 128, 1, 256),
         "mini": (3, 200, 1, 512),
@@ -79,9 +63,7 @@ class AwdLstmConfig(EncoderConfig):
 
     hidden_size: int = help_field(400, "width of the word vectors and of the last layer")
     num_hidden_layers: int = help_field(3, "LSTM layers")
-    num_attention_heads: int = help_field(1, "attention heads; an LSTM has none")
     intermediate_size: int = help_field(1150, "cells of every layer but the last")
-    type_vocab_size: int = help_field(0, "segments; an LSTM has none")
     initializer_range: float = help_field(0.058, "standard deviation of the initial word vectors")
     is_causal: bool = help_field(True, "each token sees only the tokens that were read before it")
     direction: str = help_field(FORWARD, "forward: reads from left to right; backward: from right to left")
@@ -105,11 +87,6 @@ class AwdLstmConfig(EncoderConfig):
     def reads_backward(self) -> bool:
         """Whether rows are read from right to left."""
         return self.direction == BACKWARD
-
-    @property
-    def max_tokens(self) -> int:
-        """The maximum number of tokens in a row, which nothing in the model limits."""
-        return _ANY_LENGTH
 
     @classmethod
     def direction_changes(cls, *, backward: bool) -> dict[str, str]:
@@ -156,7 +133,7 @@ class AwdLstmConfig(EncoderConfig):
         return count + (self.vocab_size if heads else 0)
 
 
-class AwdLstmModel(Encoder):
+class AwdLstmModel(EncoderWithoutAttention):
     """Word vectors, LSTM layers and a pooler.
 
     Args:
@@ -169,25 +146,12 @@ class AwdLstmModel(Encoder):
     config: AwdLstmConfig
 
     def __init__(self, config: AwdLstmConfig, *, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config, seed=seed)
         self.gradient_tokens = GRADIENT_TOKENS
-        self.embeddings = nn.ModuleDict({"word": Embedding(config.vocab_size, config.hidden_size)})
-        layers = range(config.num_hidden_layers)
-        self.layers = nn.ModuleList(LstmLayer(config.inputs_of(layer), config.cells_of(layer)) for layer in layers)
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        if seed is not None:
-            initialize(self, config.initializer_range, seed)
 
-    @property
-    def word_table(self) -> Tensor:
-        """The vectors of the pieces [V, D]."""
-        return cast("Tensor", self.embeddings["word"].weight)
-
-    @property
-    def can_prune(self) -> bool:
-        """False: an LSTM computes every position."""
-        return False
+    def new_layer(self, number: int) -> nn.Module:
+        """A layer, whose cells and inputs depend on its number."""
+        return LstmLayer(self.config.inputs_of(number), self.config.cells_of(number))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -199,20 +163,10 @@ class AwdLstmModel(Encoder):
         """The token that is read last, whose hidden state has seen the whole row."""
         return Read.first(batch) if self.config.reads_backward else Read.last(batch)
 
-    def forward(
-        self,
-        batch: Batch,
-        *,
-        read: Read | None = None,
-        noise: Noise | None = None,
-        dtype: torch.dtype | None = None,
-        trace: Trace | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
-
-        A trace holds the hidden states before dropout; those of the inner layers are [T, C].
-        """
+    def states(
+        self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The hidden states before dropout, those of the inner layers [T, C], and the output after it."""
         dtype = dtype or self.word_table.dtype
         drops = LstmDropout(self.config, batch, noise, dtype)
         embedded = drops.words(F.embedding(batch.token_ids, self.word_table).to(dtype), batch)
@@ -231,11 +185,9 @@ class AwdLstmModel(Encoder):
             memory.replace(named, batch.lengths)
         hidden = [embedded, *found]
         if read is not None:
-            hidden[-1] = hidden[-1][read.positions]
-        if trace is not None:
-            trace.hidden_states += hidden
+            hidden[-1] = read.pick(hidden[-1])
         of_rows = batch.lengths if read is None else read.counts
-        return drops.output(hidden[-1], of_rows, range(batch.num_rows))
+        return hidden, drops.output(hidden[-1], of_rows, range(batch.num_rows))
 
     def _first_states(self, memory: Memory | None) -> list[State | None]:
         """The state of each layer before the batch."""
@@ -314,24 +266,12 @@ def _sizes(config: EncoderConfig, layer: int) -> dict[str, int]:
     return {"G": 4 * cells, "X": config.inputs_of(layer), "C": cells}
 
 
-_L, _M = "bert.layers.{i}", "awd_lstm.layers.{i}"
-
 NAMES = ParameterNames(
     prefix="awd_lstm.",
     class_prefix="AwdLstm",
     embeddings=(Row("bert.embeddings.word.weight", "awd_lstm.embeddings.weight", "VD"),),
-    layer=(
-        Row(f"{_L}.weight_ih_l0", f"{_M}.input.weight", "GX"),
-        Row(f"{_L}.weight_hh_l0", f"{_M}.hidden.weight", "GC"),
-        Row(f"{_L}.bias_ih_l0", f"{_M}.input.bias", "G"),
-        Row(f"{_L}.bias_hh_l0", f"{_M}.hidden.bias", "G"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "pooler", "DD"),
-        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "span", "2D"),
-    },
+    layer=lstm_rows("bert.layers.{i}", "awd_lstm.layers.{i}", "X"),
+    parts=TABLE_PARTS,
     copies={},
     buffers=(),
     sizes=_sizes,

@@ -15,27 +15,23 @@ Source: Graves and Schmidhuber (2005), "Framewise phoneme classification with bi
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.encoders.without_attention import TABLE_PARTS, ConfigWithoutAttention, EncoderWithoutAttention, lstm_rows
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import Embedding, initialize
 from bertsmith.model.lstm_layer import BiLstm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
-from bertsmith.settings import help_field, require
-
-_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
+from bertsmith.model.parameter_names import ParameterNames, Row
+from bertsmith.settings import help_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BiLstmConfig(EncoderConfig):
+class BiLstmConfig(ConfigWithoutAttention):
     """The shape of a bidirectional LSTM.
 
     Raises:
@@ -44,24 +40,12 @@ class BiLstmConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "bilstm"
     display_name: ClassVar[str] = "BiLSTM"
-    has_pooler: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = False
-    in_transformers: ClassVar[bool] = False
-    has_graph: ClassVar[bool] = False
     piece_head: ClassVar[str] = "table"
-    omitted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_attention_heads",
-            "intermediate_size",
-            "hidden_act",
-            "attention_probs_dropout_prob",
-            "max_position_embeddings",
-            "type_vocab_size",
-            "layer_norm_eps",
-            "position_embedding_type",
-            "is_causal",
-        }
-    )
+    omitted: ClassVar[frozenset[str]] = ConfigWithoutAttention.omitted | {
+        "intermediate_size",
+        "max_position_embeddings",
+        "is_causal",
+    }
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         "tiny": (1, 128, 1, 128),
         "mini": (1, 256, 1, 256),
@@ -72,23 +56,11 @@ class BiLstmConfig(EncoderConfig):
 
     hidden_size: int = help_field(512, "width of the word vectors and of the hidden states, both directions together")
     num_hidden_layers: int = help_field(1, "layers of each direction")
-    num_attention_heads: int = help_field(1, "attention heads; an LSTM has none")
-    type_vocab_size: int = help_field(0, "segments; an LSTM has none")
     hidden_dropout_prob: float = help_field(0.2, "dropout on the word vectors and on the output of every layer")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.hidden_size % 2 == 0,
-            expected="an even hidden_size, half of it for each direction",
-            found=self.hidden_size,
-            fix="change it",
-        )
-
-    @property
-    def max_tokens(self) -> int:
-        """The maximum number of tokens in a row, which nothing in the model limits."""
-        return _ANY_LENGTH
+        self.require_two_halves()
 
     @classmethod
     def dropout_changes(cls, probability: float) -> dict[str, float | None]:
@@ -113,50 +85,23 @@ class BiLstmConfig(EncoderConfig):
         return count + (self.vocab_size if heads else 0)
 
 
-class BiLstmModel(Encoder):
-    """Word vectors, layers of LSTM in both directions, and a pooler.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+class BiLstmModel(EncoderWithoutAttention):
+    """Word vectors, layers of LSTM in both directions, and a pooler."""
 
     config: BiLstmConfig
 
-    def __init__(self, config: BiLstmConfig, *, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config
-        width = config.hidden_size
-        self.embeddings = nn.ModuleDict({"word": Embedding(config.vocab_size, width)})
-        self.layers = nn.ModuleList(BiLstm(width, width // 2) for _ in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(width, width)
-        if seed is not None:
-            initialize(self, config.initializer_range, seed)
-
-    @property
-    def word_table(self) -> Tensor:
-        """The vectors of the pieces [V, D]."""
-        return cast("Tensor", self.embeddings["word"].weight)
-
-    @property
-    def can_prune(self) -> bool:
-        """False: an LSTM computes every position."""
-        return False
+    def new_layer(self, number: int) -> nn.Module:
+        """A layer; all of them are alike."""
+        return BiLstm(self.width, self.width // 2)
 
     def read_of_rows(self, batch: Batch) -> Read:
         """The ends of both directions, where each has read the whole row."""
         return Read.ends(batch)
 
-    def forward(
-        self,
-        batch: Batch,
-        *,
-        read: Read | None = None,
-        noise: Noise | None = None,
-        dtype: torch.dtype | None = None,
-        trace: Trace | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
+    def states(
+        self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The hidden states after dropout, of which the last one is the output."""
         assert memory is None, "it reads whole sequences, from both ends"
         rate = self.config.hidden_dropout_prob
         hidden = F.embedding(batch.token_ids, self.word_table).to(dtype or self.word_table.dtype)
@@ -165,19 +110,7 @@ class BiLstmModel(Encoder):
             states.append(dropped(layer(states[-1], batch.lengths), noise, rate, batch.lengths))
         if read is not None:
             states[-1] = read.pick(states[-1])
-        if trace is not None:
-            trace.hidden_states += states
-        return states[-1]
-
-
-def _lstm(ours: str, stored: str) -> tuple[Row, ...]:
-    """The parameters of one direction of a layer."""
-    return (
-        Row(f"{ours}.weight_ih_l0", f"{stored}.input.weight", "GD"),
-        Row(f"{ours}.weight_hh_l0", f"{stored}.hidden.weight", "GC"),
-        Row(f"{ours}.bias_ih_l0", f"{stored}.input.bias", "G"),
-        Row(f"{ours}.bias_hh_l0", f"{stored}.hidden.bias", "G"),
-    )
+        return states, states[-1]
 
 
 _L, _M = "bert.layers.{i}", "bilstm.layers.{i}"
@@ -186,13 +119,8 @@ NAMES = ParameterNames(
     prefix="bilstm.",
     class_prefix="BiLstm",
     embeddings=(Row("bert.embeddings.word.weight", "bilstm.embeddings.weight", "VD"),),
-    layer=(*_lstm(f"{_L}.right", f"{_M}.right"), *_lstm(f"{_L}.left", f"{_M}.left")),
-    parts={
-        "pooler": dense("bert.pooler", "pooler", "DD"),
-        "mlm": (Row("mlm.bias", "pieces.bias", "V"),),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "span", "2D"),
-    },
+    layer=(*lstm_rows(f"{_L}.right", f"{_M}.right", "D"), *lstm_rows(f"{_L}.left", f"{_M}.left", "D")),
+    parts=TABLE_PARTS,
     copies={},
     buffers=(),
 )

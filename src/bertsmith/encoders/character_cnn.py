@@ -33,7 +33,7 @@ CHARACTER_WIDTH = 16  # E
 # Width of each convolution, in characters, and its part of the filters: 32, 32, 64 ... of 2048.
 CONVOLUTIONS = ((1, 64), (2, 64), (3, 32), (4, 16), (5, 8), (6, 4), (7, 2))
 _WIDEST = 7
-NUM_HIGHWAYS = 2
+MOST_HIGHWAYS = 2  # the smaller released models have one
 _CARRY_BIAS = -2.0  # a new highway carries most of its input
 
 
@@ -110,15 +110,16 @@ class CharacterCnn(nn.Module):
     Args:
         num_filters: F, of all convolutions together; divisible by 64.
         outputs: O.
+        num_highways: highway layers.
     """
 
-    def __init__(self, num_filters: int, outputs: int) -> None:
+    def __init__(self, num_filters: int, outputs: int, num_highways: int = MOST_HIGHWAYS) -> None:
         super().__init__()
-        self.outputs = outputs
+        self.outputs, self.num_highways = outputs, num_highways
         self.character = _CharacterTable()
         for width, filters in filters_of(num_filters):
             self.add_module(f"convolution{width}", Convolution(width, filters))
-        for number in range(NUM_HIGHWAYS):
+        for number in range(num_highways):
             self.add_module(f"highway{number}", Highway(num_filters))
         self.projection = ScaledLinear(num_filters, outputs)
         self.spelling: Tensor | None
@@ -177,7 +178,7 @@ class CharacterCnn(nn.Module):
         characters = F.embedding(spelled, self.character.weight).to(dtype).transpose(1, 2)  # [U, E, c]
         found = [self.get_submodule(f"convolution{width}")(characters) for width, _ in CONVOLUTIONS]
         vectors = torch.cat(found, dim=1)  # [U, F]
-        for number in range(NUM_HIGHWAYS):
+        for number in range(self.num_highways):
             vectors = self.get_submodule(f"highway{number}")(vectors)
         return linear(vectors, self.projection)
 

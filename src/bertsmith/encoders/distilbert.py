@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import ClassVar
 
+from bertsmith.encoders.post_norm_names import post_norm_layer, post_norm_names
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.settings import help_field
 
@@ -52,36 +52,24 @@ class DistilBertModel(TransformerEncoder):
     """Word and position embeddings, post-norm layers, a pooler with ReLU."""
 
 
-_E, _H = "bert.embeddings", "distilbert.embeddings"
-_L, _M = "bert.layers.{i}", "distilbert.transformer.layer.{i}"
+_PARTS = (
+    "attention.q_lin",
+    "attention.k_lin",
+    "attention.v_lin",
+    "attention.out_lin",
+    "sa_layer_norm",
+    "ffn.lin1",
+    "ffn.lin2",
+    "output_layer_norm",
+)
 
-NAMES = ParameterNames(
-    prefix="distilbert.",
-    class_prefix="DistilBert",
-    embeddings=(
-        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VD"),
-        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PD"),
-        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm"),
-    ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attention.q_lin", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attention.k_lin", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attention.v_lin", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attention.out_lin", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.sa_layer_norm"),
-        *dense(f"{_L}.intermediate", f"{_M}.ffn.lin1", "ID"),
-        *dense(f"{_L}.output", f"{_M}.ffn.lin2", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.output_layer_norm"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "pre_classifier", "DD"),
-        "mlm": (
-            *dense("mlm.transform", "vocab_transform", "DD"),
-            *layer_norm("mlm.norm", "vocab_layer_norm"),
-            Row("mlm.bias", "vocab_projector.bias", "V"),
-        ),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "qa_outputs", "2D"),
-    },
-    copies={"vocab_projector.weight": "bert.embeddings.word.weight"},
+NAMES = post_norm_names(
+    "distilbert.",
+    "DistilBert",
+    layer=post_norm_layer("distilbert.transformer.layer.{i}", _PARTS),
+    pooler="pre_classifier",
+    transform=("vocab_transform", "vocab_layer_norm"),
+    pieces="vocab_projector",
+    copies=("vocab_projector.weight",),
+    segments=False,
 )

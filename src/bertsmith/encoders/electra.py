@@ -10,8 +10,8 @@ and table 6; the module names of Hugging Face's ELECTRA.
 import dataclasses
 from typing import Any, ClassVar, Self
 
+from bertsmith.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.settings import help_field, require
 
@@ -33,6 +33,7 @@ class ElectraConfig(EncoderConfig):
     display_name: ClassVar[str] = "ELECTRA"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
+    head_activation: ClassVar[str] = "gelu"
     omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
 
     embedding_size: int = help_field(_NARROW, "width of the embeddings")
@@ -45,11 +46,6 @@ class ElectraConfig(EncoderConfig):
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size
-
-    @property
-    def head_act(self) -> str:
-        """The activation in the masked-LM head, whatever that of the layers is."""
-        return "gelu"
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:
@@ -81,50 +77,21 @@ class ElectraModel(TransformerEncoder):
     """Word, segment and position embeddings, a projection if needed, post-norm layers, a pooler with GELU."""
 
 
-_E, _H = "bert.embeddings", "electra.embeddings"
-_L, _M = "bert.layers.{i}", "electra.encoder.layer.{i}"
 _DETECTS = "the head that detects replaced tokens"
 
-NAMES = ParameterNames(
-    prefix="electra.",
-    class_prefix="Electra",
-    embeddings=(
-        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VE"),
-        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PE"),
-        Row(f"{_E}.segment.weight", f"{_H}.token_type_embeddings.weight", "SE"),
-        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm", shape="E"),
-        *dense(f"{_E}.projection", "electra.embeddings_project", "DE"),
+NAMES = dataclasses.replace(
+    post_norm_names(
+        "electra.",
+        "Electra",
+        layer=post_norm_layer("electra.encoder.layer.{i}"),
+        pooler="sequence_summary.summary",
+        transform=("generator_predictions.dense", "generator_predictions.LayerNorm"),
+        pieces="generator_lm_head",
+        copies=("generator_lm_head.weight",),
+        projection="electra.embeddings_project",
     ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attention.self.query", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attention.self.key", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attention.self.value", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attention.output.dense", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.attention.output.LayerNorm"),
-        *dense(f"{_L}.intermediate", f"{_M}.intermediate.dense", "ID"),
-        *dense(f"{_L}.output", f"{_M}.output.dense", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.output.LayerNorm"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "sequence_summary.summary", "DD"),
-        "mlm": (
-            *dense("mlm.transform", "generator_predictions.dense", "ED"),
-            *layer_norm("mlm.norm", "generator_predictions.LayerNorm", shape="E"),
-            Row("mlm.bias", "generator_lm_head.bias", "V"),
-        ),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "qa_outputs", "2D"),
-    },
-    copies={"generator_lm_head.weight": "bert.embeddings.word.weight"},
-    variants={
-        "ForSequenceClassification": {
-            "bert.pooler.weight": "classifier.dense.weight",
-            "bert.pooler.bias": "classifier.dense.bias",
-            "classifier.weight": "classifier.out_proj.weight",
-            "classifier.bias": "classifier.out_proj.bias",
-        }
-    },
-    absent=lambda config, name: not config.projects_embeddings and name.startswith(f"{_E}.projection."),
+    variants=CLASSIFIER_WITH_POOLER,
+    absent=lambda config, name: not config.projects_embeddings and name.startswith("bert.embeddings.projection."),
     unused={
         f"discriminator_predictions.{layer}.{kind}": _DETECTS
         for layer in ("dense", "dense_prediction")

@@ -16,7 +16,6 @@ released code (allenai/bilm-tf), from which dropout and the places of the clips 
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -26,16 +25,15 @@ from torch import Tensor, nn
 from bertsmith.encoders.character_cnn import (
     CHARACTER_WIDTH,
     CONVOLUTIONS,
+    MOST_HIGHWAYS,
     NUM_CHARACTERS,
-    NUM_HIGHWAYS,
     CharacterCnn,
     filters_of,
 )
+from bertsmith.encoders.without_attention import ConfigWithoutAttention, EncoderWithoutAttention
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layers import initialize
-from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.model.lstm_layer import LstmLayer, State
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, dense, output
@@ -47,7 +45,7 @@ _SMALLEST_PART = max(part for _, part in CONVOLUTIONS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ElmoConfig(EncoderConfig):
+class ElmoConfig(ConfigWithoutAttention):
     """The shape of an ELMo; `base` is the released model.
 
     Raises:
@@ -56,24 +54,10 @@ class ElmoConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "elmo"
     display_name: ClassVar[str] = "ELMo"
-    has_pooler: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = False
     spells_pieces: ClassVar[bool] = True
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
-    in_transformers: ClassVar[bool] = False
-    has_graph: ClassVar[bool] = False
-    omitted: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_attention_heads",
-            "hidden_act",
-            "attention_probs_dropout_prob",
-            "type_vocab_size",
-            "layer_norm_eps",
-            "position_embedding_type",
-            "is_causal",
-        }
-    )
+    omitted: ClassVar[frozenset[str]] = ConfigWithoutAttention.omitted | {"is_causal"}
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
         "tiny": (2, 128, 1, 256),
         "mini": (2, 256, 1, 1024),
@@ -84,27 +68,27 @@ class ElmoConfig(EncoderConfig):
 
     hidden_size: int = help_field(1024, "width of the hidden states, both directions together")
     num_hidden_layers: int = help_field(2, "LSTM layers of each direction")
-    num_attention_heads: int = help_field(1, "ELMo has no attention")
     intermediate_size: int = help_field(4096, "cells of an LSTM layer, which are projected to half of hidden_size")
     max_position_embeddings: int = help_field(512, "longest row, in tokens; an LSTM could read on")
-    type_vocab_size: int = help_field(0, "segments; ELMo has none")
     num_filters: int | None = help_field(None, "filters of the character convolutions [twice hidden_size]")
+    num_highways: int = help_field(MOST_HIGHWAYS, "highway layers above the convolutions, 1 or 2")
     cell_clip: float = help_field(3.0, "the largest magnitude of a cell; 0 for no limit")
     projection_clip: float = help_field(3.0, "the largest magnitude of a projected output; 0 for no limit")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.hidden_size % 2 == 0,
-            expected="an even hidden_size, half of it for each direction",
-            found=self.hidden_size,
-            fix="change it",
-        )
+        self.require_two_halves()
         require(
             self.filters > 0 and self.filters % _SMALLEST_PART == 0,
             expected=f"num_filters divisible by {_SMALLEST_PART}",
             found=self.filters,
             fix="change num_filters, or hidden_size",
+        )
+        require(
+            self.num_highways in range(1, MOST_HIGHWAYS + 1),
+            expected=f"num_highways from 1 to {MOST_HIGHWAYS}",
+            found=self.num_highways,
+            fix="correct it",
         )
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
@@ -147,41 +131,28 @@ class ElmoConfig(EncoderConfig):
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """See `EncoderConfig`; the pooler is not counted unless asked for."""
-        axes = self.axes
-        rows = (*NAMES.embeddings, *NAMES.layer * self.num_hidden_layers)
-        rows += NAMES.parts["pooler"] if pooler else ()
-        rows += NAMES.parts["mlm"] if heads else ()
-        return sum(math.prod(int(axis) if axis.isdigit() else axes[axis] for axis in row.shape) for row in rows)
+        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
-class ElmoModel(Encoder):
-    """Character convolutions, LSTM layers in both directions, a pooler.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
-    """
+class ElmoModel(EncoderWithoutAttention):
+    """Character convolutions, LSTM layers in both directions, a pooler."""
 
     config: ElmoConfig
+    embeddings: CharacterCnn
 
-    def __init__(self, config: ElmoConfig, *, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = CharacterCnn(config.filters, config.hidden_size // 2)
-        self.layers = nn.ModuleList(ElmoLayer(config, is_first=n == 0) for n in range(config.num_hidden_layers))
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        if seed is not None:
-            initialize(self, config.initializer_range, seed)
+    def new_embeddings(self) -> nn.Module:
+        """The convolutions over the characters of a piece."""
+        return CharacterCnn(self.config.filters, self.width // 2, self.config.num_highways)
+
+    def new_layer(self, number: int) -> nn.Module:
+        """A layer, the first of which has no residual connection."""
+        return ElmoLayer(self.config, is_first=number == 0)
 
     @property
     def word_table(self) -> Tensor:
         """The vectors of the pieces [V, D]: hidden state 0, computed from their spelling."""
         table = self.embeddings.table()
         return torch.cat([table, table], dim=1)
-
-    @property
-    def can_prune(self) -> bool:
-        """False: every token passes on what it has read."""
-        return False
 
     def read_vocabulary(self, vocabulary: Vocabulary) -> None:
         """See `Encoder`."""
@@ -191,20 +162,13 @@ class ElmoModel(Encoder):
         """The forward half at the last token of each row, the backward half at the first."""
         return Read.ends(batch)
 
-    def forward(
-        self,
-        batch: Batch,
-        *,
-        read: Read | None = None,
-        noise: Noise | None = None,
-        dtype: torch.dtype | None = None,
-        trace: Trace | None = None,
-        memory: Memory | None = None,
-    ) -> Tensor:
-        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`.
+    def states(
+        self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The hidden states [T, D] before the last dropout, and the output after it.
 
-        With a memory, the forward half continues what it has read; the backward half reads the batch by itself, for
-        what comes before it has not been read from there.
+        With a memory, only the half that it belongs to is read: the forward one, which continues what it has read to
+        the left, or the backward one, which continues what it has read to the right. The other half is 0.
         """
         config = self.config
         longest = max(batch.lengths)
@@ -212,27 +176,23 @@ class ElmoModel(Encoder):
         dtype = dtype or self.pooler.weight.dtype
         # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
         vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
-        forward = backward = vectors
-        if trace is not None:
-            trace.hidden_states.append(torch.cat([forward, backward], dim=1))
+        halves = dict.fromkeys((False, True) if memory is None else (memory.backward,), vectors)
+        found = [_side_by_side(halves)]
         known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
         for number, layer in enumerate(self.layers):
             names = f"hidden.{number}", f"cells.{number}"
             state = (known[names[0]], known[names[1]]) if names[0] in known else None
             # The noise is drawn for one direction after the other.
-            onward = (dropped(half, noise, config.hidden_dropout_prob, batch.lengths) for half in (forward, backward))
-            forward, backward, (after[names[0]], after[names[1]]) = layer(*onward, batch.lengths, state)
-            hidden = torch.cat([forward, backward], dim=1)  # [T, D]
-            if number == config.num_hidden_layers - 1:
-                hidden = hidden if read is None else read.pick(hidden)
-            if trace is not None:
-                trace.hidden_states.append(hidden)
-        if not len(self.layers):
-            hidden = torch.cat([forward, backward], dim=1)
+            for backward, half in halves.items():
+                x = dropped(half, noise, config.hidden_dropout_prob, batch.lengths)
+                halves[backward], (after[names[0]], after[names[1]]) = layer(x, batch.lengths, state, backward=backward)
+            found.append(_side_by_side(halves))  # [T, D]
+        if read is not None:
+            found[-1] = read.pick(found[-1])
         if memory is not None:
             memory.replace(after, batch.lengths)
         counts = batch.lengths if read is None else read.counts
-        return dropped(hidden, noise, config.hidden_dropout_prob, counts).to(dtype)
+        return found, dropped(found[-1], noise, config.hidden_dropout_prob, counts).to(dtype)
 
 
 class ElmoLayer(nn.Module):
@@ -252,20 +212,26 @@ class ElmoLayer(nn.Module):
             self.add_module(name, lstm)
 
     def forward(
-        self, forward: Tensor, backward: Tensor, lengths: tuple[int, ...], state: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """The outputs of both directions [T, H], and the state of the forward one.
+        self, x: Tensor, lengths: tuple[int, ...], state: State | None, *, backward: bool
+    ) -> tuple[Tensor, State]:
+        """The outputs of one direction [T, H], and its state after the last token that was read.
 
         Args:
-            forward, backward: the inputs [T, H].
+            x: the inputs of that direction [T, H].
             lengths: tokens of each sequence.
-            state: of the forward direction before the first token; zeros if not given.
+            state: before the first token that is read; zeros if not given.
+            backward: which direction.
         """
-        to_right, after = self.get_submodule("forward_lstm")(forward, lengths, state)
-        to_left, _ = self.get_submodule("backward_lstm")(backward, lengths, backward=True)
-        if not self.is_first:
-            to_right, to_left = to_right + forward, to_left + backward
-        return to_right, to_left, after
+        lstm = self.get_submodule("backward_lstm" if backward else "forward_lstm")
+        found, after = lstm(x, lengths, state, backward=backward)
+        return found if self.is_first else found + x, after
+
+
+def _side_by_side(halves: Mapping[bool, Tensor]) -> Tensor:
+    """The forward and the backward half [T, D]; one that was not read is 0."""
+    (some, *_) = halves.values()
+    missing = torch.zeros_like(some) if len(halves) < 2 else some
+    return torch.cat([halves.get(False, missing), halves.get(True, missing)], dim=1)
 
 
 class _Lstm(LstmLayer):
@@ -292,12 +258,15 @@ def _convolution(width: int, letter: str) -> tuple[Row, Row]:
 _E, _H = "bert.embeddings", "elmo.embeddings"
 _L, _M = "bert.layers.{i}", "elmo.layers.{i}"
 
-# No other library has this layout: theirs are our names with another prefix. In `lm_weights.hdf5` of the released code,
-# `char_embed` is embeddings.character; `CNN/W_cnn_i`, `CNN/b_cnn_i` [1, width, 16, filters] convolution{i+1};
-# `CNN_high_i/W_carry`, `W_transform` highway{i}.gate and .transform, transposed; `CNN_proj/W_proj` projection,
-# transposed; `RNN_d/RNN/MultiRNNCell/Cell{i}/LSTMCell/W_0` [H + H, 4C] the transposes of weight_ih_l0 and weight_hh_l0,
-# one above the other, with the gates in the order input, cell, forget, output; `B` the sum of both biases, without the
-# 1 that TensorFlow adds to the forget gate; `W_P_0` weight_hr_l0, transposed.
+
+def _is_absent(config: EncoderConfig, ours: str) -> bool:
+    """Whether a parameter belongs to a highway layer that a model of this shape does not have."""
+    assert isinstance(config, ElmoConfig)
+    return any(f".highway{number}." in ours for number in range(config.num_highways, MOST_HIGHWAYS))
+
+
+# No library has this layout: theirs are our names with another prefix. `checkpoints/allennlp.py` reads that of the
+# released models.
 NAMES = ParameterNames(
     prefix="elmo.",
     class_prefix="Elmo",
@@ -306,7 +275,7 @@ NAMES = ParameterNames(
         *(row for letter, (width, _) in zip(_WIDTHS, CONVOLUTIONS, strict=True) for row in _convolution(width, letter)),
         *(
             row
-            for number in range(NUM_HIGHWAYS)
+            for number in range(MOST_HIGHWAYS)
             for part in ("transform", "gate")
             for row in dense(f"{_E}.highway{number}.{part}", f"{_H}.highway{number}.{part}", "FF")
         ),
@@ -323,4 +292,5 @@ NAMES = ParameterNames(
         "span": output("span", "qa_outputs", "2D"),
     },
     copies={},
+    absent=_is_absent,
 )

@@ -12,8 +12,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from bertsmith.encoders.post_norm_names import post_norm_layer
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
+from bertsmith.model.parameter_names import ParameterNames, Row, output
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.settings import help_field, require
 
@@ -113,7 +114,17 @@ class GptModel(TransformerEncoder):
     """Word and position embeddings, post-norm layers in which a token sees itself and those before it."""
 
 
-_T, _L, _M = "transformer", "bert.layers.{i}", "transformer.h.{i}"
+_T = "transformer"
+_PARTS = (
+    "attn.c_attn.query",
+    "attn.c_attn.key",
+    "attn.c_attn.value",
+    "attn.c_proj",
+    "ln_1",
+    "mlp.c_fc",
+    "mlp.c_proj",
+    "ln_2",
+)
 
 NAMES = ParameterNames(
     prefix="transformer.",
@@ -122,16 +133,7 @@ NAMES = ParameterNames(
         Row("bert.embeddings.word.weight", f"{_T}.tokens_embed.weight", "VD"),
         Row("bert.embeddings.position.weight", f"{_T}.positions_embed.weight", "PD"),
     ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attn.c_attn.query", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attn.c_attn.key", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attn.c_attn.value", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attn.c_proj", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.ln_1"),
-        *dense(f"{_L}.intermediate", f"{_M}.mlp.c_fc", "ID"),
-        *dense(f"{_L}.output", f"{_M}.mlp.c_proj", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.ln_2"),
-    ),
+    layer=post_norm_layer("transformer.h.{i}", _PARTS),
     parts={
         "classifier": output("classifier", "classifier", "KD"),
         "span": output("span", "qa_outputs", "2D"),

@@ -24,7 +24,7 @@ from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.noise import dropped
 from bertsmith.model.parameter_names import ParameterNames, Row, output
 from bertsmith.model.rotary import turn_of, turned
-from bertsmith.model.transformer import Layer, Pass, TransformerEncoder
+from bertsmith.model.transformer import Layer, Pass, TransformerEncoder, joined
 from bertsmith.settings import help_field, require
 
 _POOLINGS = ("cls", "mean")
@@ -57,6 +57,7 @@ class ModernBertConfig(EncoderConfig):
     display_name: ClassVar[str] = "ModernBERT"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
+    head_activation: ClassVar[str] = "gelu"
     norms_pooler: ClassVar[bool] = True
     pools_tokens: ClassVar[bool] = True
     has_equal_layers: ClassVar[bool] = False
@@ -126,11 +127,6 @@ class ModernBertConfig(EncoderConfig):
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.embedding_dropout_prob
-
-    @property
-    def head_act(self) -> str:
-        """The activation in the masked-LM head, whatever that of the layers is."""
-        return "gelu"
 
     @property
     def pools_mean(self) -> bool:
@@ -213,11 +209,12 @@ class ModernBertLayer(Layer):
         context = self.attend(normed, asking, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
         probability = config.attention_probs_dropout_prob
-        attended = self.add(residual, context, self.attention_output, counts, noise, probability)
+        keep = self.kept(residual, counts, shared, probability)
+        attended = joined(residual, context, self.attention_output, keep, probability)
         both = linear(norm(attended, self.output_norm).to(shared.dtype), self.intermediate)  # [R, 2I]
         opened, gate = both.chunk(2, dim=1)
         inner = dropped(activation(opened, config.hidden_act) * gate, noise, config.hidden_dropout_prob, counts)
-        return self.add(attended, inner, self.output, counts, noise, 0.0)
+        return joined(attended, inner, self.output, None, 0.0)
 
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D], turned by their positions."""

@@ -18,9 +18,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bertsmith.encoders.post_norm_names import (
+    BERT_PARTS,
+    CLASSIFIER_WITH_POOLER,
+    post_norm_layer,
+    post_norm_names,
+)
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import Embedding, initialize
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
+from bertsmith.model.parameter_names import Row
 from bertsmith.model.transformer import Pass, TransformerEncoder
 from bertsmith.settings import help_field, require
 
@@ -108,45 +114,26 @@ def ranges_of(distances: Tensor) -> Tensor:
     return torch.where(far < single, far, wide) + (distances > 0).to(torch.int64) * half
 
 
-_E, _H = "bert.embeddings", "mpnet.embeddings"
-_L, _M = "bert.layers.{i}", "mpnet.encoder.layer.{i}"
+_PARTS = (
+    "attention.attn.q",
+    "attention.attn.k",
+    "attention.attn.v",
+    "attention.attn.o",
+    "attention.LayerNorm",
+    *BERT_PARTS[5:],
+)
 
-NAMES = ParameterNames(
-    prefix="mpnet.",
-    class_prefix="MPNet",
-    embeddings=(
-        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VD"),
-        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PD"),
-        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm"),
-        Row(f"{_E}.relative.weight", "mpnet.encoder.relative_attention_bias.weight", "BA"),
+NAMES = dataclasses.replace(
+    post_norm_names(
+        "mpnet.",
+        "MPNet",
+        layer=post_norm_layer("mpnet.encoder.layer.{i}", _PARTS),
+        pooler="mpnet.pooler.dense",
+        transform=("lm_head.dense", "lm_head.layer_norm"),
+        pieces="lm_head",
+        copies=("lm_head.decoder.weight", "lm_head.decoder.bias"),
+        segments=False,
+        more_embeddings=(Row("bert.embeddings.relative.weight", "mpnet.encoder.relative_attention_bias.weight", "BA"),),
     ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attention.attn.q", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attention.attn.k", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attention.attn.v", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attention.attn.o", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.attention.LayerNorm"),
-        *dense(f"{_L}.intermediate", f"{_M}.intermediate.dense", "ID"),
-        *dense(f"{_L}.output", f"{_M}.output.dense", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.output.LayerNorm"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "mpnet.pooler.dense", "DD"),
-        "mlm": (
-            *dense("mlm.transform", "lm_head.dense", "DD"),
-            *layer_norm("mlm.norm", "lm_head.layer_norm"),
-            Row("mlm.bias", "lm_head.bias", "V"),
-        ),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "qa_outputs", "2D"),
-    },
-    copies={"lm_head.decoder.weight": "bert.embeddings.word.weight", "lm_head.decoder.bias": "mlm.bias"},
-    variants={
-        "ForSequenceClassification": {
-            "bert.pooler.weight": "classifier.dense.weight",
-            "bert.pooler.bias": "classifier.dense.bias",
-            "classifier.weight": "classifier.out_proj.weight",
-            "classifier.bias": "classifier.out_proj.bias",
-        }
-    },
+    variants=CLASSIFIER_WITH_POOLER,
 )

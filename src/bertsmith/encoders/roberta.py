@@ -10,8 +10,8 @@ Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Appro
 import dataclasses
 from typing import ClassVar
 
+from bertsmith.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import ParameterNames, Row, dense, layer_norm, output
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.settings import help_field
 
@@ -51,46 +51,16 @@ class RobertaModel(TransformerEncoder):
     """Word and position embeddings with one constant segment, post-norm layers, a pooler with tanh."""
 
 
-_E, _H = "bert.embeddings", "roberta.embeddings"
-_L, _M = "bert.layers.{i}", "roberta.encoder.layer.{i}"
-
-NAMES = ParameterNames(
-    prefix="roberta.",
-    class_prefix="Roberta",
-    embeddings=(
-        Row(f"{_E}.word.weight", f"{_H}.word_embeddings.weight", "VD"),
-        Row(f"{_E}.position.weight", f"{_H}.position_embeddings.weight", "PD"),
-        Row(f"{_E}.segment.weight", f"{_H}.token_type_embeddings.weight", "SD"),
-        *layer_norm(f"{_E}.norm", f"{_H}.LayerNorm"),
+NAMES = dataclasses.replace(
+    post_norm_names(
+        "roberta.",
+        "Roberta",
+        layer=post_norm_layer("roberta.encoder.layer.{i}"),
+        pooler="roberta.pooler.dense",
+        transform=("lm_head.dense", "lm_head.layer_norm"),
+        pieces="lm_head",
+        copies=("lm_head.decoder.weight", "lm_head.decoder.bias"),
     ),
-    layer=(
-        *dense(f"{_L}.query", f"{_M}.attention.self.query", "DD"),
-        *dense(f"{_L}.key", f"{_M}.attention.self.key", "DD"),
-        *dense(f"{_L}.value", f"{_M}.attention.self.value", "DD"),
-        *dense(f"{_L}.attention_output", f"{_M}.attention.output.dense", "DD"),
-        *layer_norm(f"{_L}.attention_norm", f"{_M}.attention.output.LayerNorm"),
-        *dense(f"{_L}.intermediate", f"{_M}.intermediate.dense", "ID"),
-        *dense(f"{_L}.output", f"{_M}.output.dense", "DI"),
-        *layer_norm(f"{_L}.output_norm", f"{_M}.output.LayerNorm"),
-    ),
-    parts={
-        "pooler": dense("bert.pooler", "roberta.pooler.dense", "DD"),
-        "mlm": (
-            *dense("mlm.transform", "lm_head.dense", "DD"),
-            *layer_norm("mlm.norm", "lm_head.layer_norm"),
-            Row("mlm.bias", "lm_head.bias", "V"),
-        ),
-        "classifier": output("classifier", "classifier", "KD"),
-        "span": output("span", "qa_outputs", "2D"),
-    },
-    copies={"lm_head.decoder.weight": "bert.embeddings.word.weight", "lm_head.decoder.bias": "mlm.bias"},
-    variants={
-        "ForSequenceClassification": {
-            "bert.pooler.weight": "classifier.dense.weight",
-            "bert.pooler.bias": "classifier.dense.bias",
-            "classifier.weight": "classifier.out_proj.weight",
-            "classifier.bias": "classifier.out_proj.bias",
-        }
-    },
+    variants=CLASSIFIER_WITH_POOLER,
 )
 XLM_NAMES = dataclasses.replace(NAMES, class_prefix="XLMRoberta")

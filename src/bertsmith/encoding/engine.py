@@ -71,21 +71,16 @@ class Engine(abc.ABC):
         Heads that read one vector per row give one row of logits for each row.
         """
 
-    @property
-    def has_memory(self) -> bool:
-        """Whether `next_logits` can read on from what it has read before."""
-        return False
-
-    def new_memory(self) -> "Memory":
-        """The memory of nothing; only with `has_memory`."""
-        raise NotImplementedError
+    def new_memory(self) -> "Memory | None":
+        """The memory of nothing, with which `next_logits` reads on from what it has read; None if it cannot."""
+        return None
 
     def next_logits(self, rows: Sequence[Ids], memory: "Memory | None" = None) -> Logits:
         """The logits of the piece after each row of tokens, float32 [N, V].
 
         Args:
             rows: at least one token each.
-            memory: what was read in front of these rows, which afterwards includes them; only with `has_memory`.
+            memory: what was read in front of these rows, which afterwards includes them; see `new_memory`.
 
         Raises:
             NotFiniteError: without a memory, if the model computed no finite numbers for a row.

@@ -70,14 +70,9 @@ class TorchEngine(Engine):
             logits = output.mlm_logits if head == MASKED_LM else output.nsp_logits
         return cast("Logits", logits.float().cpu().numpy())
 
-    @property
-    def has_memory(self) -> bool:
+    def new_memory(self) -> Memory | None:
         """See `Engine`."""
-        return self.predicts != MASKED
-
-    def new_memory(self) -> Memory:
-        """See `Engine`."""
-        return Memory()
+        return None if self.predicts == MASKED else Memory()
 
     @torch.inference_mode()
     def next_logits(self, rows: Sequence[Ids], memory: Memory | None = None) -> Logits:

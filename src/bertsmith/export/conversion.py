@@ -88,7 +88,7 @@ def export(
             lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
         else:
             if to == "huggingface":
-                _require_transformers(load.load_any(source, rules=rules, allow_unknown=allow_unknown))
+                _require_transformers(source, rules, allow_unknown)
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
@@ -100,12 +100,15 @@ def export(
     return folder.report, lines
 
 
-def _require_transformers(folder: ModelFolder) -> None:
-    """Refuses a model that no class of `transformers` could read.
+def _require_transformers(source: str | Path, rules: TextRules | None, allow_unknown: bool) -> None:
+    """Refuses a model folder that no class of `transformers` could read, unless it has another layout so far.
 
     Raises:
         ConfigError: it is of such an architecture.
     """
+    if load.locate(source)[1] == "allennlp":
+        return
+    folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
     if not folder.config.in_transformers:
         raise ConfigError(
             expected="an architecture that `transformers` has",

@@ -80,6 +80,10 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         why = "the head is the user's own" if OWN_HEAD in folder.parts else "the head has a BiLSTM"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
+    if not folder.config.in_transformers:
+        why = f"transformers has no {folder.config.display_name}"
+        _record_unrun(record, partial, why, file, needed="an architecture that transformers has")
+        return [*lines, f"{why}: nothing was run in it"]
     spec = spec_of_head(folder)
     if spec is not None and folder.config.is_causal and task_for(spec).head.on_pooler:
         raise CheckpointError(

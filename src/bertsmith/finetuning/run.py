@@ -84,6 +84,7 @@ def finetune(
     head: type[OwnHead] | None = None,
     recipe_name: str = "2018",
     source_name: str | None = None,
+    prepared_by: Mapping[str, Any] | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
@@ -103,6 +104,7 @@ def finetune(
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
         source_name: the base model as the user named it, for the record.
+        prepared_by: settings that made the examples what they are, by name, for the record.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -113,12 +115,12 @@ def finetune(
     with process_group(rank, choose(settings.device, settings.precision).torch_device):
         begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
         job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
-        names = {"model": source_name or str(job.folder.path), "recipe": recipe_name}
+        names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         return _received(_finetune(job, Path(out), seeds, names, rank, resume=begun), rank)
 
 
 def _finetune(
-    job: FinetuningJob, out: Path, seeds: int | None, names: Mapping[str, str], rank: Rank, *, resume: bool
+    job: FinetuningJob, out: Path, seeds: int | None, names: Mapping[str, Any], rank: Rank, *, resume: bool
 ) -> FinetuningResult | None:
     """The result, on rank 0; see `finetune`."""
     from bertsmith.finetuning.baselines import baselines_of
@@ -126,7 +128,7 @@ def _finetune(
     count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
     record = {**job.record(), **names, "seeds": count}
     with locked_by_first_rank(out, rank, create=not resume):
-        free = ("model", "recipe", *WITHOUT_EFFECT)
+        free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
         run = RunFolder.prepare(out, record, job.digests(), resume=resume, rank=rank, may_change=free)
         for line in (
             *opening_lines(job),

@@ -25,7 +25,7 @@ from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
-from bertsmith.tasks.task import Task
+from bertsmith.tasks.task import Task, with_loss
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.teaching import Teaching
@@ -150,7 +150,7 @@ class Finetuning(Workload):
             trace=trace,
             whole=trace is not None,
         )
-        loss, sums = self.task.loss(logits, micro_batch)
+        loss, sums = with_loss(self.task).loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets
         if self.teaching is not None:
             loss, more = self.teaching.loss(self.model, micro_batch, logits, trace, loss)

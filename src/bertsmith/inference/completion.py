@@ -226,7 +226,7 @@ class _Completer:
     ) -> None:
         self.engine, self.tokenizer, self.sampling = engine, tokenizer, sampling
         self.top, self.tokens = min(top, len(tokenizer.vocabulary)), tokens
-        self.remembers = remembers and engine.has_memory
+        self.remembers = remembers
         self.first = 0
         vocabulary, template = tokenizer.vocabulary, tokenizer.template
         self.end = template.end[0] if template.end else None

@@ -179,7 +179,11 @@ def _encoder_of(source: str | Path) -> str | Path:
 
 def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tuple[str, ...]) -> str:
     """One sentence on a model, such as "Hugging Face folder, BERT for classification (spam)"."""
-    place = {"google": "Google checkpoint", "huggingface": "Hugging Face folder"}[kind]
+    place = {
+        "google": "Google checkpoint",
+        "huggingface": "Hugging Face folder",
+        "allennlp": "folder of AllenNLP",
+    }[kind]
     spec = (metadata.spec or {}).get("name")
     if metadata.task == "pretraining":
         trained = f"pre-trained ({metadata.objective})" if metadata.objective else "pre-trained"

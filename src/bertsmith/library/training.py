@@ -133,7 +133,9 @@ def finetune(
         found=spec.name if teacher is None else "--teacher",
         fix="leave --hard-negatives out",
     )
+    prepared: dict[str, Any] = {}
     if teacher is not None:
+        prepared["teacher"] = str(teacher)
         name, taught_examples = taught(
             teacher, spec.name, data.train, device=parts[FinetuningSettings].get("device", "auto")
         )
@@ -142,6 +144,7 @@ def finetune(
         if name == TRIPLETS:
             parts[FinetuningSettings].setdefault("vector_loss", MARGIN)
     if hard_negatives:
+        prepared["hard_negatives"] = hard_negatives
         embedder = load_embedder(source, device=parts[FinetuningSettings].get("device", "auto"))
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, hard_negatives))
     folder = load_any(source)
@@ -193,7 +196,7 @@ def finetune(
     else:
         base = folder
         on_first_rank(lambda: _require_no_continuation(out, continue_minutes, continue_steps, resume=resume), rank)
-    named = {"recipe_name": recipe, "source_name": str(source)}
+    named: dict[str, Any] = {"recipe_name": recipe, "source_name": str(source), "prepared_by": prepared}
     if not search:
         return run_finetuning(base, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
     with said_once():  # the run has the settings of a trial

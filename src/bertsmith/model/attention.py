@@ -4,7 +4,8 @@ Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head wid
 P positions.
 
 Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
-variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves are
+variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
+has no dropout. The plain version, `dense_attention`, is used where the probabilities themselves are
 needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
 PyTorch's fused kernel.
 
@@ -12,15 +13,14 @@ Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original mo
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.model.batch import Run
 from bertsmith.model.local_attention import is_blocked, local_attention, local_weights
 from bertsmith.model.noise import Noise
+from bertsmith.model.runs import Run, Runs
 from bertsmith.runtime import fast_precisions
 
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
@@ -31,7 +31,7 @@ def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    runs: Sequence[Run],
+    runs: Runs,
     *,
     heads: int,
     causal: bool = False,
@@ -59,9 +59,10 @@ def attention(
     """
     drops = noise is not None and dropout > 0
     assert window is None or (not causal and bias is None), "a window of an encoder that reads in both directions"
-    is_plain = window is None and bias is None and (not causal or query.shape[0] == key.shape[0])
-    if probabilities is None and is_plain and _has_flash(query):
-        return _flash_attention(query, key, value, runs, heads, causal, dropout if drops else 0.0)
+    # The kernel takes the last queries of a sequence for its queries, wherever in the sequence they are.
+    is_plain = bias is None and (query.shape[0] == key.shape[0] or (not causal and window is None))
+    if probabilities is None and is_plain and _has_flash(query, heads):
+        return _flash_attention(query, key, value, runs, heads, causal, window, dropout if drops else 0.0)
     if drops:
         assert noise is not None
         sizes = [heads * _weights(run, window, probabilities) for run in runs for _ in range(run.rows)]
@@ -213,35 +214,42 @@ def _needs_gradients(x: Tensor) -> bool:
     return torch.is_grad_enabled() and x.requires_grad
 
 
-def _has_flash(query: Tensor) -> bool:
-    """Whether the variable-length kernel accepts these queries: fp16 or bf16 on an Ampere GPU or later."""
+def _has_flash(query: Tensor, heads: int) -> bool:
+    """Whether the variable-length kernel accepts these queries: fp16 or bf16 on an Ampere GPU or later.
+
+    The width of a head must be a multiple of 8, at most 256.
+    """
     if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
         return False
-    return torch.cuda.get_device_capability(query.device) >= (8, 0)
+    width = query.shape[1] // heads
+    return width % 8 == 0 and width <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def _flash_attention(
-    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int, causal: bool, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Runs,
+    heads: int,
+    causal: bool,
+    window: int | None,
+    dropout: float,
 ) -> Tensor:
     """`attention` on CUDA in one call for the whole batch; the dtype is fp16 or bf16."""
-    query_lengths = [run.queries for run in runs for _ in range(run.rows)]
-    key_lengths = [run.length for run in runs for _ in range(run.rows)]
+    query_ends, key_ends = runs.ends(query.device)
     context = torch.ops.aten._flash_attention_forward(
         query.view(query.shape[0], heads, -1),
         key.view(key.shape[0], heads, -1),
         value.view(value.shape[0], heads, -1),
-        _cumulative(query_lengths, query.device),
-        _cumulative(key_lengths, query.device),
-        max(query_lengths),
-        max(key_lengths),
+        query_ends,
+        key_ends,
+        max(runs.queries),
+        max(runs.lengths),
         dropout,
         causal,
         False,
+        window_size_left=window,
+        window_size_right=window,
     )[0]
     assert isinstance(context, Tensor)
     return context.reshape(query.shape[0], -1)
-
-
-def _cumulative(lengths: Sequence[int], device: torch.device) -> Tensor:
-    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    return ends.to(device, non_blocking=True)

@@ -5,33 +5,23 @@ Letters: T tokens in the batch, N sequences, R positions that are read, s length
 There is no padding and no mask anywhere. Linear layers see [T, width]; attention makes one call for each run of
 consecutive sequences of the same length, so a batch that is sorted by length needs the fewest calls.
 
-Tensors are made only in `_on`, so that the functions over arrays work without torch.
+Tensors are made only in `copied`, so that the functions over arrays work without torch.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.model.runs import Runs, copied, runs_of
 from bertsmith.text.encoded import places_of
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-
-class Run(NamedTuple):
-    """Consecutive sequences of one shape: the same length and the same number of queries."""
-
-    row: int  # first sequence
-    rows: int  # number of sequences
-    token: int  # first token (keys)
-    length: int  # tokens per sequence
-    query: int  # first query
-    queries: int  # queries per sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +96,7 @@ class Batch:
         return _on(np.cumsum(self.lengths) - 1, self.token_ids.device)
 
     @functools.cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> Runs:
         """The runs of equal length, with every token a query."""
         return runs_of(self.lengths, self.lengths)
 
@@ -223,7 +213,7 @@ class Read:
 
     positions: "Tensor"
     counts: tuple[int, ...]
-    runs: tuple[Run, ...]
+    runs: Runs
     backward: "Tensor | None" = None
 
     @staticmethod
@@ -355,22 +345,5 @@ def cut_by_tokens(
         parts += 1
 
 
-def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
-    """The runs of sequences with these lengths and numbers of queries."""
-    runs: list[Run] = []
-    token = query = 0
-    for row, (length, count) in enumerate(zip(lengths, queries, strict=True)):
-        last = runs[-1] if runs else None
-        if last is not None and (last.length, last.queries) == (length, count):
-            runs[-1] = last._replace(rows=last.rows + 1)
-        else:
-            runs.append(Run(row=row, rows=1, token=token, length=length, query=query, queries=count))
-        token += length
-        query += count
-    return tuple(runs)
-
-
 def _on(array: npt.NDArray[np.integer], device: "torch.device | str") -> "Tensor":
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
+    return copied(array.astype(np.int64, copy=False), device)

@@ -45,10 +45,12 @@ class EncoderConfig:
     json_names: ClassVar[Mapping[str, str]] = {}
     omitted: ClassVar[frozenset[str]] = frozenset()
     pooler_activation: ClassVar[str] = "tanh"
+    head_activation: ClassVar[str] = ""  # in the masked-LM head; by default that of the layers
     has_next_sentence: ClassVar[bool] = False
     has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
     can_pool: ClassVar[bool] = True  # without it, what reads the pooler reads the state of the row instead
     norms_embeddings: ClassVar[bool] = True
+    scales_embeddings: ClassVar[bool] = False  # word vectors are multiplied by the square root of their width
     has_biases: ClassVar[bool] = True  # of linear layers and norms
     has_equal_layers: ClassVar[bool] = True  # any layer can take the place of another one
     norms_last: ClassVar[bool] = False  # a norm follows the last layer
@@ -188,7 +190,7 @@ class EncoderConfig:
     @property
     def head_act(self) -> str:
         """The activation in the masked-LM head."""
-        return self.hidden_act
+        return self.head_activation or self.hidden_act
 
     @property
     def pools_mean(self) -> bool:

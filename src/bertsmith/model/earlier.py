@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.model.batch import Batch, Read, Run, runs_of
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
+from bertsmith.model.runs import Runs, runs_of
 
 
 class Earlier:
@@ -41,7 +42,7 @@ class Earlier:
         self._seen = None if bool(is_token.all()) else is_token.flatten().nonzero()[:, 0]  # [S]
         self._tensors: dict[str, Tensor] = {}
 
-    def runs(self, read: Read | None) -> tuple[Run, ...]:
+    def runs(self, read: Read | None) -> Runs:
         """The runs of attention: every earlier token is a key, the new ones, or those that are read, are queries."""
         return runs_of(self._lengths, self._batch.lengths if read is None else read.counts)
 

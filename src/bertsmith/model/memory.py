@@ -1,9 +1,9 @@
-"""What a left-to-right encoder remembers of the tokens that it has read, so that it can read on.
+"""What an encoder that reads in one direction remembers of the tokens that it has read, so that it can read on.
 
 A recurrent encoder remembers its state, a Transformer decoder the keys and values of all earlier tokens. Reading a
 sequence in parts with a memory gives the hidden states of reading it at once. Training on long texts carries the memory
 from step to step, without gradients (truncated backpropagation through time); completing a text reads one new token at
-a time.
+a time. An encoder of two directions has a memory for each, and reads on in one direction at a time.
 """
 
 import dataclasses
@@ -20,10 +20,12 @@ class Memory:
     Attributes:
         tensors: by name, each with the sequences along axis 0; what they hold is the encoder's own business.
         lengths: the number of tokens that were read of each sequence; empty before the first.
+        backward: of an encoder of two directions, whether it is the backward half that reads on.
     """
 
     tensors: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     lengths: tuple[int, ...] = ()
+    backward: bool = False
 
     def replace(self, tensors: Mapping[str, Tensor], read: Sequence[int]) -> None:
         """Takes the new memory of all sequences, of each of which `read` further tokens were read.
@@ -37,7 +39,7 @@ class Memory:
     def of_rows(self, rows: Sequence[int]) -> "Memory":
         """The memory of some of the sequences, in this order; a sequence may be taken several times."""
         if not self.lengths:
-            return Memory()
+            return Memory(backward=self.backward)
         index = torch.tensor(list(rows))
         tensors = {name: tensor[index.to(tensor.device)] for name, tensor in self.tensors.items()}
-        return Memory(tensors, tuple(self.lengths[row] for row in rows))
+        return Memory(tensors, tuple(self.lengths[row] for row in rows), self.backward)

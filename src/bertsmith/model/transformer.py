@@ -39,6 +39,7 @@ from bertsmith.model.layers import (
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.rotary import Turn
+from bertsmith.model.source import Source
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -56,6 +57,7 @@ class Pass:
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
             the query, plus P - 1; P tokens of the longest sequence.
         turns: those of rotary positions, for all tokens, by the base of their angles.
+        source: the texts that a decoder attends to.
     """
 
     batch: Batch
@@ -65,6 +67,7 @@ class Pass:
     earlier: Earlier | None = None
     bias: Tensor | None = None
     turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
+    source: Source | None = None
 
 
 class TransformerEncoder(Encoder):
@@ -198,6 +201,8 @@ class Embeddings(nn.Module):
         own_positions = batch.positions if earlier is None else earlier.positions
         assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
         total = F.embedding(batch.token_ids, self.word.weight)
+        if config.scales_embeddings:
+            total = total * config.embedding_width**0.5
         if config.type_vocab_size:
             total = total + F.embedding(batch.segment_ids, self.segment.weight)
         if config.position_embedding_type == "absolute":
@@ -245,10 +250,36 @@ class Layer(nn.Module):
         context = self.attend(hidden, residual, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
         probability = self.config.hidden_dropout_prob
-        attended = self.add(residual, context, self.attention_output, counts, shared.noise, probability)
-        attended = norm(attended, self.attention_norm)
-        inner = linear(attended.to(shared.dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
-        return norm(self.add(attended, inner, self.output, counts, shared.noise, probability), self.output_norm)
+        attended = self.add_attention(residual, context, self.kept(residual, counts, shared, probability))
+        attended = self.consult(attended, shared, counts, name)
+        return self.feed_forward(attended, self.kept(residual, counts, shared, probability), shared.dtype)
+
+    def project(self, hidden: Tensor, asking: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [R, D] of the `asking` states, keys and values [T, D] of the states of all tokens.
+
+        Without noise of its own and without sequences, like the two methods below: `compiled.py` compiles the three.
+        """
+        return linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+
+    def add_attention(self, residual: Tensor, context: Tensor, keep: Tensor | None) -> Tensor:
+        """The states [R, D] after attention, from the context vectors [R, D].
+
+        Args:
+            keep: what dropout keeps of the output of attention, [R, D]; None for all.
+        """
+        probability = self.config.hidden_dropout_prob
+        return norm(joined(residual, context, self.attention_output, keep, probability), self.attention_norm)
+
+    def feed_forward(self, attended: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """The next hidden states [R, D], from the states after attention.
+
+        Args:
+            keep: what dropout keeps of the output of the feed-forward network, [R, D]; None for all.
+            dtype: of the products.
+        """
+        inner = linear(attended.to(dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
+        probability = self.config.hidden_dropout_prob
+        return norm(joined(attended, inner, self.output, keep, probability), self.output_norm)
 
     def attend(self, hidden: Tensor, asking: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The context vectors [R, D] of the `asking` states [R, D], which attend to the states [T, D] of all tokens."""
@@ -256,7 +287,7 @@ class Layer(nn.Module):
         hidden, asking = hidden.to(shared.dtype), asking.to(shared.dtype)
         probabilities: list[Tensor] | None = [] if shared.trace is not None and shared.trace.with_attentions else None
         if self.together is None:
-            query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+            query, key, value = self.project(hidden, asking)
         else:
             query, key, value = linear(hidden, self.together).chunk(3, dim=1)
         query, key = self.placed(query, key, shared, read)
@@ -286,22 +317,26 @@ class Layer(nn.Module):
             shared.trace.attentions.append(probabilities)
         return context
 
+    def consult(self, attended: Tensor, shared: Pass, counts: tuple[int, ...], name: str) -> Tensor:
+        """The states [R, D] before the feed-forward network; a decoder adds what it reads in the source."""
+        return attended
+
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
         return query, key
 
-    def add(
-        self,
-        residual: Tensor,
-        x: Tensor,
-        layer: nn.Linear | PreparedLinear,
-        counts: tuple[int, ...],
-        noise: Noise | None,
-        probability: float,
-    ) -> Tensor:
-        """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
-        if noise is None or not probability:
-            return linear(x, layer, plus=residual)
-        branch = linear(x, layer)
-        keep = noise.keep(probability, [count * branch.shape[1] for count in counts], branch.dtype)
-        return torch.addcmul(residual, branch, keep.view_as(branch), value=1 / (1 - probability))
+    def kept(self, residual: Tensor, counts: tuple[int, ...], shared: Pass, probability: float) -> Tensor | None:
+        """1 where dropout keeps an element of a branch of the size of `residual` [R, D], 0 elsewhere; None for all."""
+        if shared.noise is None or not probability:
+            return None
+        width = residual.shape[1]
+        return shared.noise.keep(probability, [count * width for count in counts], shared.dtype).view_as(residual)
+
+
+def joined(
+    residual: Tensor, x: Tensor, layer: nn.Linear | PreparedLinear, keep: Tensor | None, probability: float
+) -> Tensor:
+    """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
+    if keep is None:
+        return linear(x, layer, plus=residual)
+    return torch.addcmul(residual, linear(x, layer), keep, value=1 / (1 - probability))

@@ -50,17 +50,17 @@ def check_fit(
         found=config.display_name,
         fix="make static vectors from an encoder with `bertsmith vectors static`",
     )
-    require(
+
+    def fits(condition: bool, expected: str) -> None:
+        require(condition, expected=expected, found=data.objective, fix=f"use --objective {objective_for(config)}")
+
+    fits(
         config.two_directions == objective.two_directions,
-        expected=f"an objective for the architecture {config.display_name}",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
+        f"an objective for the architecture {config.display_name}",
     )
-    require(
+    fits(
         config.has_next_sentence or not data.pairs,
-        expected=f"an objective without pairs for {config.display_name}, which has no next-sentence head",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
+        f"an objective without pairs for {config.display_name}, which has no next-sentence head",
     )
     require(
         not config.is_causal or config.always_causal or "is_causal" not in config.omitted,
@@ -68,23 +68,17 @@ def check_fit(
         found=data.objective,
         fix="use --objective mlm",
     )
-    require(
+    fits(
         config.is_causal or not config.always_causal,
-        expected=f"an objective that reads from left to right for {config.display_name}",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
+        f"an objective that reads from left to right for {config.display_name}",
     )
-    require(
-        config.is_recurrent or not objective.carries_state,
-        expected=f"an objective that reads rows for {config.display_name}, which has no state to carry",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
+    fits(
+        config.is_recurrent or config.two_directions or not objective.carries_state,
+        f"an objective that reads rows for {config.display_name}, which has no state to carry",
     )
-    require(
+    fits(
         config.reads_backward == objective.is_backward,
-        expected=f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
-        found=data.objective,
-        fix=f"use --objective {objective_for(config)}",
+        f"an objective that reads {'backward' if config.reads_backward else 'forward'}, as the model does",
     )
     require(
         settings.sampled_pieces is None or config.two_directions,
@@ -92,17 +86,17 @@ def check_fit(
         found=f"{settings.sampled_pieces} sampled pieces",
         fix="leave --sampled-pieces out",
     )
-    is_wordpiece = isinstance(corpus.tokenizer, WordPieceTokenizer)
+    is_wordpiece, pieces = isinstance(corpus.tokenizer, WordPieceTokenizer), f"pieces of '{corpus.folder / PIPELINE}'"
     require(
         is_wordpiece or not config.spells_pieces,
         expected=f"a corpus of WordPieces for {config.display_name}, which reads how a piece is spelled",
-        found=f"pieces of '{corpus.folder / PIPELINE}'",
+        found=pieces,
         fix="build the corpus with a vocab.txt, or train another architecture",
     )
     require(
         is_wordpiece or not data.whole_word,
         expected="a corpus of WordPieces for masks of whole words",
-        found=f"pieces of '{corpus.folder / PIPELINE}'",
+        found=pieces,
         fix="leave --whole-word out, or build the corpus with a vocab.txt",
     )
     longest = max(data.max_length, settings.long_length or 0)

@@ -1,18 +1,23 @@
-"""Training of a recurrent language model on contiguous text: its state is carried from step to step.
+"""Training of recurrent language models on contiguous text: their state is carried from step to step.
 
-Letters: B tracks, T tokens of a micro-batch, M predicted positions, D width.
+Letters: B tracks of a direction, T tokens of a micro-batch, M predicted positions, D width.
 
-A step is a window of every track. Each track begins with the state in which the step before left it, without gradients
-(truncated backpropagation through time). The state belongs to the run like parameters and moments do: a checkpoint
-holds it, and a resumed run ends with the same bytes as an uninterrupted one.
+A step is a window of every track. A model of two directions has B tracks that are read from left to right, and B others
+of the same text that are read from right to left: what the backward half remembers is what follows. Each track
+begins with the state in which the step before left it, without gradients (truncated backpropagation through time). The
+state belongs to the run like parameters and moments do: a checkpoint holds it, and a resumed run ends with the same
+bytes as an uninterrupted one.
 
 Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", sections 4 and 5; main.py
-of their code.
+of their code. For two directions: `BidirectionalLMDataset` and `train` of the code of ELMo (allenai/bilm-tf), which
+feeds the last state of both directions into the next step; there it is the words of each sentence that are reversed,
+in order of the sentences, here it is the whole text.
 """
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,17 +27,19 @@ from torch import Tensor, nn
 from bertsmith.corpus.checks import entropy
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
+from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.batch import Batch, cut_by_tokens
 from bertsmith.model.encoder import Trace
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import noise_for
+from bertsmith.model.runs import copied
 from bertsmith.pretraining.losses import (
     factor_of_layer,
     freeze_unused,
     negative_log_likelihood,
     unigram_loss,
 )
-from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.objectives import OBJECTIVES, PREVIOUS, LossTerm
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.stream import Documents
 from bertsmith.pretraining.token_tracks import TokenTracks, Windows
@@ -50,17 +57,20 @@ _ACTIVATION_PENALTY, _CHANGE_PENALTY = 2.0, 1.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrackBatch:
-    """A window of some tracks with its targets.
+    """A window of some tracks of one direction with its targets.
 
     Attributes:
-        batch: the tokens, a row for each track; `row_ids` are the numbers of the tracks.
+        term: the term of the loss, which says the direction.
+        batch: the tokens, a row for each track; `row_ids` are the numbers of the tracks, those of the second direction
+            after those of the first.
         predicted: int64 [M], the positions that are predicted.
         targets: int64 [M], the gold pieces there.
         step: the step, counted from 0.
-        step_predictions: predictions in the whole step.
+        step_predictions: predictions in the whole step, of this direction.
         step_tracks: B.
     """
 
+    term: LossTerm
     batch: Batch
     predicted: Tensor
     targets: Tensor
@@ -73,8 +83,11 @@ class LanguageModelling(Workload):
     """The workload that trains a recurrent language model; its arguments are those of `Pretraining`.
 
     Args:
-        run: tracks (rows per step), penalties, the rates of the layers.
+        run: tracks (rows per step), penalties, the rates of the layers, sampled pieces.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
+
+    Attributes:
+        texts: the tracks of each direction, in the order of the terms of the objective.
     """
 
     model: EncoderForPreTraining
@@ -101,24 +114,34 @@ class LanguageModelling(Workload):
         self.model = model.to(runtime.torch_device)
         self.data, self.run, self.runtime = data, run, runtime
         self.layer_decay = 1.0 if run.layer_decay is None else run.layer_decay
-        self.activation_penalty = _ACTIVATION_PENALTY if run.activation_penalty is None else run.activation_penalty
-        self.change_penalty = _CHANGE_PENALTY if run.change_penalty is None else run.change_penalty
+        self.objective = OBJECTIVES[data.objective]
+        usual = (0.0, 0.0) if self.objective.two_directions else (_ACTIVATION_PENALTY, _CHANGE_PENALTY)
+        self.activation_penalty = usual[0] if run.activation_penalty is None else run.activation_penalty
+        self.change_penalty = usual[1] if run.change_penalty is None else run.change_penalty
         self.precision = runtime.precision
         self.lanes = count_lanes(self.model)
-        self.objective = OBJECTIVES[data.objective]
         freeze_unused(self.model, self.objective)
-        self.windows = Windows(base=data.max_length, seed=data.seed)
-        backward = self.objective.is_backward
-        self.text = TokenTracks(
-            documents, vocabulary, tracks=run.rows_per_step, shortest=data.max_length, backward=backward
+        # Those of ELMo are equally long: a window is 20 tokens in its code.
+        self.windows = Windows(base=data.max_length, seed=data.seed, varied=not self.objective.two_directions)
+        directions = [self._is_backward(term) for term in self.objective.terms]
+        self.texts = tuple(
+            TokenTracks(documents, vocabulary, tracks=run.rows_per_step, shortest=data.max_length, backward=backward)
+            for backward in directions
         )
+        self._sampler: PieceSampler | None = None
+        if run.sampled_pieces is not None:
+            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
+            self._sampler = PieceSampler(counts, run.sampled_pieces, data.seed, runtime.torch_device)
         self.unigram_entropy = None if unigram is None else entropy(unigram)
-        self._held_out: TokenTracks | None = None
+        self._held_out: tuple[TokenTracks, ...] = ()
         self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
             tokens = int(np.asarray(held_out.document_lengths).sum())
             tracks = max(1, min(_HELD_OUT_TRACKS, tokens // data.max_length))
-            self._held_out = TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
+            self._held_out = tuple(
+                TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
+                for backward in directions
+            )
             self._held_out_unigram = None if unigram is None else unigram_loss(unigram, held_out)
         # The state before a step, by step: only that of the last one and of the one after it.
         self._states: dict[int, dict[str, Tensor]] = {}
@@ -133,7 +156,10 @@ class LanguageModelling(Workload):
         return self.windows.length(step) / self.windows.base
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
-        """The state of all tracks before a step, [B, width] each; none before the first."""
+        """The state of all tracks before a step, [tracks, width] each; none before the first.
+
+        Of two directions, the B tracks of the second one follow those of the first.
+        """
         return self._states.get(step, {})
 
     def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:
@@ -142,9 +168,9 @@ class LanguageModelling(Workload):
         Raises:
             CheckpointError: it is missing, or that of another number of tracks.
         """
-        if step and {tensor.shape[0] for tensor in tensors.values()} != {self.run.rows_per_step}:
+        if step and {tensor.shape[0] for tensor in tensors.values()} != {self._num_tracks}:
             raise CheckpointError(
-                expected=f"the state of {self.run.rows_per_step} tracks in the checkpoint of step {step}",
+                expected=f"the state of {self._num_tracks} tracks in the checkpoint of step {step}",
                 found="that of another run" if tensors else "none",
                 fix="use the checkpoint of this run, or start a new one",
             )
@@ -152,10 +178,17 @@ class LanguageModelling(Workload):
         self._states = {step: moved} if moved else {}
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
-        """The windows of a step; a pure function of the step."""
+        """The windows of a step; a pure function of the step.
+
+        Of two directions, the tokens of one count: each is read once from either side, as in a row.
+        """
         assert world == 1, "the state of a track belongs to one process"
-        length = self.windows.length(step)
-        batches = self._micro_batches(self.text, step, self.windows.start(step), length, self.lanes)
+        length, start = self.windows.length(step), self.windows.start(step)
+        batches = [
+            batch
+            for number in range(len(self.texts))
+            for batch in self._micro_batches(self.texts, number, step, start, length, self.lanes)
+        ]
         tracks = self.run.rows_per_step
         return StepPlan(micro_batches=batches, tokens=tracks * length, sequences=tracks)
 
@@ -163,18 +196,20 @@ class LanguageModelling(Workload):
         """A micro-batch's contribution to the loss of its step, with the penalties, and sums for the log."""
         step, tracks = micro_batch.step, micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, step, tracks, self.runtime.torch_device)
-        memory, trace = self._memory(step, tracks), Trace()
+        memory, trace = self._memory(step, micro_batch), Trace()
+        sample = None if self._sampler is None else self._sampler.of_step(step)
         output: PreTrainingOutput = model(
             micro_batch.batch,
-            masked=micro_batch.predicted,
+            **_asked(micro_batch),
+            sample=sample,
             noise=noise,
             dtype=self.runtime.dtype,
             trace=trace,
             memory=memory,
         )
-        self._keep(step + 1, tracks, memory, micro_batch.step_tracks)
+        self._keep(step + 1, tracks, memory)
         sums: dict[str, Tensor] = {}
-        loss = self._nll(output, micro_batch, sums)
+        loss = self._nll(output, micro_batch, sums, sample)
         length, all_tracks = micro_batch.batch.lengths[0], micro_batch.step_tracks
         width = self.model.encoder.width
         if self.activation_penalty:
@@ -195,48 +230,62 @@ class LanguageModelling(Workload):
 
     def higher_is_better(self) -> dict[str, bool]:
         """The figures of `evaluate` that can select a model; none without held-out documents."""
-        return {} if self._held_out is None else self.objective.higher_is_better
+        return self.objective.higher_is_better if self._held_out else {}
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss, accuracy and perplexity on held-out text, read in order without dropout; empty without any."""
-        text = self._held_out
-        if text is None:
+        if not self._held_out:
             return {}
         sums: dict[str, float] = {}
-        tracks, memory = text.num_tracks, Memory()
+        text = self._held_out[0]
         most = self.run.evaluation_rows * self.data.max_length
-        per_track = max(1, min(text.num_tokens, most) // tracks)
-        with Progress("evaluating", total=per_track, unit="tokens") as progress:
-            for start in range(0, per_track, self.data.max_length):
-                length = min(self.data.max_length, per_track - start)
-                (batch,) = self._micro_batches(text, 0, start, length, 1, together=True)
-                output = model(batch.batch, masked=batch.predicted, dtype=self.runtime.dtype, memory=memory)
-                found: dict[str, Tensor] = {}
-                self._nll(output, batch, found)
-                for name, value in found.items():
-                    sums[name] = sums.get(name, 0.0) + float(value)
-                progress.advance(length)
+        per_track = max(1, min(text.num_tokens, most) // text.num_tracks)
+        with Progress("evaluating", total=per_track * len(self._held_out), unit="tokens") as progress:
+            for number, term in enumerate(self.objective.terms):
+                memory = Memory(backward=self._is_backward(term))
+                for start in range(0, per_track, self.data.max_length):
+                    length = min(self.data.max_length, per_track - start)
+                    (batch,) = self._micro_batches(self._held_out, number, 0, start, length, 1, together=True)
+                    output = model(batch.batch, **_asked(batch), dtype=self.runtime.dtype, memory=memory)
+                    found: dict[str, Tensor] = {}
+                    self._nll(output, batch, found, None)
+                    for name, value in found.items():
+                        sums[name] = sums.get(name, 0.0) + float(value)
+                    progress.advance(length)
         figures = self.summarize(sums)
         figures |= self.objective.perplexities(figures)
         if self._held_out_unigram is not None:
             figures["unigram_entropy"] = self._held_out_unigram
         return figures
 
-    def _nll(self, output: PreTrainingOutput, batch: TrackBatch, sums: dict[str, Tensor]) -> Tensor:
-        (term,) = self.objective.terms
-        assert output.mlm_logits is not None
-        total = negative_log_likelihood(output.mlm_logits, batch.targets, term.name, sums)
+    @property
+    def _num_tracks(self) -> int:
+        """The tracks of all directions."""
+        return self.run.rows_per_step * len(self.texts)
+
+    def _is_backward(self, term: LossTerm) -> bool:
+        """Whether the tracks of a term are read from right to left."""
+        return self.objective.is_backward or term is PREVIOUS
+
+    def _nll(
+        self, output: PreTrainingOutput, batch: TrackBatch, sums: dict[str, Tensor], sample: PieceSample | None
+    ) -> Tensor:
+        logits = batch.term.logits(output)
+        assert logits is not None
+        targets = batch.targets if sample is None else torch.zeros_like(batch.targets)  # the first of its logits
+        total = negative_log_likelihood(logits, targets, batch.term.name, sums)
         return total / max(1, batch.step_predictions)
 
-    def _memory(self, step: int, tracks: tuple[int, ...]) -> Memory:
+    def _memory(self, step: int, batch: TrackBatch) -> Memory:
         """The state of some tracks before a step; an empty one at the start, and in trial steps of another place."""
-        state = self._states.get(step)
+        state, backward = self._states.get(step), self._is_backward(batch.term)
         if not state:
-            return Memory()
-        return Memory(state, (self.windows.start(step),) * self.run.rows_per_step).of_rows(tracks)
+            return Memory(backward=backward)
+        lengths = (self.windows.start(step),) * self._num_tracks
+        return Memory(state, lengths, backward).of_rows(batch.batch.row_ids)
 
-    def _keep(self, step: int, tracks: tuple[int, ...], memory: Memory, all_tracks: int) -> None:
+    def _keep(self, step: int, tracks: tuple[int, ...], memory: Memory) -> None:
         """Keeps the state of some tracks before the next step; a track whose state is not finite begins again."""
         rows = torch.tensor(tracks, device=self.runtime.torch_device)
         with self._changing:
@@ -244,14 +293,23 @@ class LanguageModelling(Workload):
             state = self._states.setdefault(step, {})
             for name, tensor in memory.tensors.items():
                 if name not in state:
-                    state[name] = tensor.new_zeros(all_tracks, tensor.shape[1])
+                    state[name] = tensor.new_zeros(self._num_tracks, tensor.shape[1])
                 finite = tensor.isfinite().all(dim=1, keepdim=True)
                 state[name][rows] = torch.where(finite, tensor, 0.0)
 
     def _micro_batches(
-        self, text: TokenTracks, step: int, start: int, length: int, parts: int, *, together: bool = False
+        self,
+        texts: Sequence[TokenTracks],
+        number: int,
+        step: int,
+        start: int,
+        length: int,
+        parts: int,
+        *,
+        together: bool = False,
     ) -> list[TrackBatch]:
-        """The windows of all tracks, split by tokens, or all `together`."""
+        """The windows of all tracks of one of the directions, split by tokens, or all `together`."""
+        text = texts[number]
         tokens, targets = text.window(start, length)
         is_open = text.is_open(targets)
         tracks, count = len(tokens), int(is_open.sum())
@@ -259,13 +317,17 @@ class LanguageModelling(Workload):
         every = np.arange(tracks)
         cuts = [every]
         if not together:
-            cuts = cut_by_tokens(every, lengths, self.run.micro_tokens, lanes_for(tracks * length, parts))
+            cuts = cut_by_tokens(
+                every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts)
+            )
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())
+            names = part + number * tracks
             batches.append(
                 TrackBatch(
-                    batch=Batch.from_flat(flat, np.zeros_like(flat), lengths[part], part, self.runtime.device),
+                    term=self.objective.terms[number],
+                    batch=Batch.from_flat(flat, np.zeros_like(flat), lengths[part], names, self.runtime.device),
                     predicted=self._tensor(predicted),
                     targets=self._tensor(targets[part].ravel()[predicted]),
                     step=step,
@@ -276,4 +338,11 @@ class LanguageModelling(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)
+
+
+def _asked(batch: TrackBatch) -> dict[str, Any]:
+    """The arguments of the model that ask for the predictions of a micro-batch."""
+    if batch.term is PREVIOUS:
+        return {"backward": batch.predicted, "targets": (None, batch.targets)}
+    return {"masked": batch.predicted, "targets": (batch.targets, None)}

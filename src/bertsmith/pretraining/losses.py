@@ -45,7 +45,7 @@ def negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: di
     nll = F.cross_entropy(exact, targets, reduction="sum")
     sums[f"{name}_nll"] = nll.detach()
     sums[f"{name}_correct"] = (exact.detach().argmax(-1) == targets).sum()  # in fp32 faster than in bf16
-    sums[f"{name}_count"] = torch.tensor(len(targets), device=targets.device)
+    sums[f"{name}_count"] = torch.full((), len(targets), device=targets.device)
     return nll
 
 

@@ -103,7 +103,7 @@ class Objective:
         is_causal: whether each token attends only to itself and those to its left.
         is_backward: whether the model reads from right to left, and predicts the piece before.
         carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
-            carried from step to step; otherwise it is read in rows that do not know of each other.
+            carried from step to step, of each direction; otherwise it is read in rows that do not know of each other.
         repeats_text: whether both parts of a row are the same text, of which the second is regenerated.
         terms: the terms that the loss sums.
     """
@@ -254,6 +254,15 @@ OBJECTIVES: dict[str, Objective] = {
             help="one segment, every position predicts the next piece and, from right to left, the previous one",
             walk=walk_single,
             find_targets=_always(both_neighbors),
+            terms=(NEXT, PREVIOUS),
+        ),
+        Objective(
+            name="forward+backward-language-model",
+            help="both directions of ELMo on contiguous text: tracks that are read from left to right and others from "
+            "right to left, the state of each carried from step to step",
+            walk=walk_single,
+            find_targets=_always(both_neighbors),
+            carries_state=True,
             terms=(NEXT, PREVIOUS),
         ),
         Objective(

@@ -70,6 +70,8 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     # Merity, Keskar and Socher (2018), section 5; the budget in the paper is 750 epochs.
     "awd-lstm": {"max_length": 70, "rows_per_step": 80, "optimizer": NT_ASGD, **_AVERAGED},
 }
+# `train_elmo.py` of the released code (allenai/bilm-tf); the optimizer there is Adagrad.
+_RUNNING_ELMO: Mapping[str, Any] = {"max_length": 20, "rows_per_step": 128, "clip_norm": 10.0}
 # The learning rate is that of Gururangan et al. (2020), "Don't stop pretraining", table 13.
 _CONTINUED: Mapping[str, Any] = {
     "dynamic": True,
@@ -157,7 +159,8 @@ def _of_the_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
     config = _config_of(settings)
     fits = config.has_next_sentence and not config.is_causal
     values = {} if fits else {"objective": objective_for(config)}
-    return {**values, **_PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {})}
+    values |= _PAPER_OF_ARCHITECTURE.get(settings.get("architecture") or "bert", {})
+    return {**values, **(_RUNNING_ELMO if config.two_directions and _of_tracks(settings) else {})}
 
 
 def _config_of(settings: Mapping[str, Any]) -> EncoderConfig:
@@ -182,7 +185,7 @@ def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     config = _config_of(settings)
     if not config.is_recurrent:
-        return {"objective": objective_for(config), **_of_architecture(type(config), settings)}
+        return {"objective": objective_for(config), **_of_architecture(type(config), settings), **_of_tracks(settings)}
     return {
         **_RECURRENT,
         "objective": objective_for(config),
@@ -212,6 +215,12 @@ def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -
     return values
 
 
+def _of_tracks(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs where the given objective reads tracks, for a model that usually reads rows."""
+    asked = OBJECTIVES.get(str(settings.get("objective")))
+    return {"max_length": WINDOW, "rows_per_step": MOST_TRACKS} if asked is not None and asked.carries_state else {}
+
+
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
@@ -230,8 +239,7 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     else:
         return values  # the settings class refuses it
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
-    if new.is_recurrent:
-        values |= _RECURRENT
+    values |= _RECURRENT if new.is_recurrent else _of_tracks(settings)
     if settings.get("optimizer") == NT_ASGD:
         values |= _AVERAGED
     elif new.is_recurrent and settings.get("optimizer", "adam") == "adam":

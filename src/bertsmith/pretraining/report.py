@@ -32,6 +32,7 @@ LEVELS = (
 OTHER_CHARTS = {
     "learning_rate": ("learning rate", True),
     "tokens_per_second": ("tokens per second", True),
+    "utilization": ("share of the peak of the GPU (model FLOPs utilization)", True),
     "gradient_norm": ("gradient norm before clipping", True),
 }
 

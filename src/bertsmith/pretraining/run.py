@@ -23,6 +23,7 @@ from bertsmith.corpus.streamed import StreamedCorpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
+from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_rules
@@ -56,8 +57,8 @@ PLACES = ("corpus", "run.init", "run.config", "run.corpus_cache", "run.cache_meg
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
-# Settings of the data that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False}
+# Settings that earlier releases did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False, "compile": False}
 
 
 def pretrain(
@@ -127,8 +128,10 @@ def _pretrain(
         "task": "pretraining",
         "corpus": str(corpus),
         "model": to_dict(model.config),
-        "run": to_dict(settings),
-        "data": {name: value for name, value in to_dict(data).items() if name not in _NEW or value != _NEW[name]},
+        **{
+            part: {name: value for name, value in to_dict(one).items() if name not in _NEW or value != _NEW[name]}
+            for part, one in (("run", settings), ("data", data))
+        },
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
@@ -141,7 +144,7 @@ def _pretrain(
         **({} if teaching is None else teaching.digests()),
     }
     # What does not fit is refused before there is a folder.
-    workload = _workload(model, source, data, runtime, settings, teaching)
+    workload = workload_of(model, source, data, runtime, settings, teaching)
     with locked_by_first_rank(out, rank, create=not resume):
         free = result_of_first_rank(lambda: _may_change(out, resume), rank)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
@@ -197,15 +200,33 @@ def _write_report(run: Path) -> None:
     write_report([run])
 
 
-def _workload(
+def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:
+    """The configuration of the model that a run with these settings trains; its parameters are not made.
+
+    Raises:
+        BertsmithError: the settings do not fit the corpus or each other.
+    """
+    objective = OBJECTIVES[data.objective]
+    if settings.init is not None:
+        config = load_any(settings.init).config
+        of_architecture: dict[str, Any] = {"is_causal": objective.is_causal}
+    else:
+        config = _config(settings, len(corpus.tokenizer.vocabulary), {"is_causal": objective.is_causal})
+        of_architecture = dict(config.direction_changes(backward=objective.is_backward))
+    if settings.dropout is not None:
+        of_architecture |= config.dropout_changes(settings.dropout)
+    return dataclasses.replace(config, **of_architecture)
+
+
+def workload_of(
     model: EncoderForPreTraining,
     source: Corpus,
     data: PretrainingDataSettings,
     runtime: Runtime,
     settings: PretrainingRunSettings,
-    teaching: Teaching | None,
+    teaching: Teaching | None = None,
 ) -> Pretraining | LanguageModelling:
-    """The work of a run: rows, or tracks of contiguous text.
+    """The work of a run: rows, or tracks of contiguous text; nothing is written.
 
     Raises:
         ConfigError: there is a teacher, and an objective that is not one of masked pieces alone.
@@ -224,6 +245,8 @@ def _workload(
         )
     if data.whole_word and not data.chinese_words:
         warn_of_single_characters(vocabulary, unigram)
+    if settings.compile:
+        compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:
         return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
     for name in ("activation_penalty", "change_penalty"):
@@ -244,12 +267,14 @@ def _workload(
         tokens_per_step=settings.tokens_per_step,
         long_length=settings.long_length,
         long_share=settings.long_share,
-        micro_tokens=settings.micro_tokens,
+        micro_tokens=settings.micro_tokens or runtime.training_tokens,
         evaluation_rows=settings.evaluation_rows,
         sampled_pieces=settings.sampled_pieces,
         unigram=unigram,
         layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
         teaching=teaching,
+        # The threads of several lanes would compile the same graphs.
+        most_lanes=1 if settings.compile else None,
     )
 
 
@@ -324,11 +349,7 @@ def _first_model(
         carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
         digests = {"init": digest_of_tensors(loaded.model.state_dict())}
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
-    config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
-    of_architecture: dict[str, Any] = dict(config.direction_changes(backward=objective.is_backward))
-    if settings.dropout is not None:
-        of_architecture |= config.dropout_changes(settings.dropout)
-    config = dataclasses.replace(config, **of_architecture)
+    config = config_of(settings, data, corpus)
     check_fit(config, settings, data, corpus)
     return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
 

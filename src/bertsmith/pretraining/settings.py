@@ -206,14 +206,21 @@ class PretrainingRunSettings:
     change_penalty: float | None = help_field(
         None, "with carried state: weight of the mean square change of the output between two tokens (TAR) [1; auto: 0]"
     )
-    micro_tokens: int = help_field(
-        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    micro_tokens: int | None = help_field(
+        None,
+        "maximum tokens per micro-batch; affects memory and speed, not the result [4096; on a GPU 16384]",
+        most=2**24,
     )
     sampled_pieces: int | None = help_field(
         None,
         "of a model of two directions: compare each piece with that many others, drawn by their frequency, instead of "
         "all; for large vocabularies",
         most=10**7,
+    )
+    compile: bool = help_field(
+        False,
+        "compile the layers of BERT with torch.compile, which takes a minute at first; needs Triton on a GPU and a C++ "
+        "compiler on a CPU",
     )
     corpus_cache: str | None = help_field(
         None, "of a corpus at an address (s3://...): the folder for its index [~/.cache/bertsmith/corpora]"

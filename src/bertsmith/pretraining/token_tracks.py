@@ -30,21 +30,26 @@ _AT_ONCE = 1024  # windows that are drawn together
 class Windows:
     """The lengths of the windows of all steps: base with probability 0.95, else half, plus N(0, 5), at least 5.
 
+    Args:
+        varied: whether they vary; otherwise all have the base length.
+
     >>> Windows(base=70, seed=1).length(3) == Windows(base=70, seed=1).length(3)
     True
     """
 
-    def __init__(self, *, base: int, seed: int) -> None:
-        self.base, self.seed = base, seed
+    def __init__(self, *, base: int, seed: int, varied: bool = True) -> None:
+        self.base, self.seed, self.varied = base, seed, varied
         self._drawn: list[Ints] = []
         self._before: list[int] = [0]  # tokens before each block of windows
 
     def length(self, step: int) -> int:
         """The tokens that each track reads in a step."""
-        return int(self._block(step // _AT_ONCE)[step % _AT_ONCE])
+        return int(self._block(step // _AT_ONCE)[step % _AT_ONCE]) if self.varied else self.base
 
     def start(self, step: int) -> int:
         """The tokens that each track read before a step."""
+        if not self.varied:
+            return step * self.base
         block, place = divmod(step, _AT_ONCE)
         lengths = self._block(block)
         return self._before[block] + int(lengths[:place].sum())

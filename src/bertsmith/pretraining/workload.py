@@ -24,6 +24,8 @@ from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.noise import Noise, noise_for
+from bertsmith.model.runs import copied
+from bertsmith.model.work import PASSES, Work, forward_work
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -32,7 +34,7 @@ from bertsmith.pretraining.targets import NOTHING, FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.lanes import count_lanes, lanes_for
+from bertsmith.training.lanes import MOST_LANES, count_lanes, lanes_for
 from bertsmith.training.pace import Pace
 from bertsmith.training.teaching import Teaching
 from bertsmith.training.workload import StepPlan, Workload
@@ -125,6 +127,7 @@ class Pretraining(Workload):
             figures of the steps are then those of the sample, held-out figures are exact.
         layer_decay: learning rate of each layer as a fraction of that of the layer above.
         teaching: a teacher, whose loss takes the place of that of the objective, which predicts masked pieces alone.
+        most_lanes: the maximum number of lanes; by default as many as the machine is worth.
     """
 
     model: EncoderForPreTraining
@@ -148,6 +151,7 @@ class Pretraining(Workload):
         sampled_pieces: int | None = None,
         layer_decay: float = 1.0,
         teaching: Teaching | None = None,
+        most_lanes: int | None = None,
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, data.seed)
@@ -156,7 +160,7 @@ class Pretraining(Workload):
         self.layer_decay = layer_decay
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
         self.precision = runtime.precision
-        self.lanes = count_lanes(self.model)
+        self.lanes = min(count_lanes(self.model), most_lanes or MOST_LANES)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._sampler: PieceSampler | None = None
@@ -212,6 +216,20 @@ class Pretraining(Workload):
         rows = phase.stream.step_rows(number)
         micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world, self.lanes)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
+
+    def operations(self, plan: StepPlan) -> float:
+        """See `Workload.operations`."""
+        return self.work(plan).total
+
+    def work(self, plan: StepPlan) -> Work:
+        """The products of the micro-batches of a plan, by part; none if the architecture is not counted."""
+        found = Work()
+        for part in plan.micro_batches:
+            lengths, queries = np.asarray(part.batch.lengths), np.asarray(part.read.counts)
+            predictions = 0 if part.predicted is None else len(part.predicted)
+            one = forward_work(self.model.encoder, self.model.mlm, lengths, queries, predictions)
+            found = found if one is None else found + one.times(PASSES)
+        return found
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
@@ -378,4 +396,4 @@ class Pretraining(Workload):
         return batches
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+        return copied(values.astype(np.int64, copy=False), self.runtime.device)

@@ -19,7 +19,7 @@ from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.settings import require
 from bertsmith.tasks.settings import WINDOWED, TaskSettings
-from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.task import Prediction, TaskWithLoss
 from bertsmith.tasks.whole_texts import require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
@@ -65,7 +65,7 @@ class ChoicePrediction(Prediction):
         return f"{self.index}\t{self.probabilities[self.index]:.0%}\t{' '.join(self.text.split())}"
 
 
-class ChoiceTask(Task):
+class ChoiceTask(TaskWithLoss):
     """Chooses one of the endings of each example."""
 
     kind = "choice"
@@ -149,7 +149,7 @@ class ChoiceTask(Task):
         )
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """Cross-entropy over the endings of each unit; see `Task.loss`.
+        """Cross-entropy over the endings of each unit; see `TaskWithLoss.loss`.
 
         Args:
             logits: [n, 1], one score per row.
@@ -166,7 +166,7 @@ class ChoiceTask(Task):
         return nll, {"nll": nll.detach(), "correct": correct, "count": count}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The divergence over the endings of each unit; see `Task.soft_loss`."""
+        """The divergence over the endings of each unit; see `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.soft_targets import NOWHERE, divergence, exact
 
         scores, gold = (_scores_of_units(exact(one), batch, NOWHERE) for one in (logits, wanted))

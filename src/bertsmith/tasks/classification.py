@@ -8,7 +8,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ from bertsmith.tasks.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.settings import HIERARCHICAL
-from bertsmith.tasks.task import Task, TaskSpec
+from bertsmith.tasks.task import TaskSpec, TaskWithLoss
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -53,7 +53,7 @@ DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
 
 
-class ClassificationTask(Task):
+class ClassificationTask(TaskWithLoss):
     """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
@@ -124,7 +124,7 @@ class ClassificationTask(Task):
         return with_parents(targets, self.spec.labels, self.spec.parents)
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """Cross-entropy; for multi-label tasks, binary cross-entropy averaged over labels. See `Task.loss`."""
+        """Cross-entropy; for multi-label tasks, binary cross-entropy averaged over labels. See `TaskWithLoss.loss`."""
         import torch
         import torch.nn.functional as F
 
@@ -141,7 +141,7 @@ class ClassificationTask(Task):
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The divergence of each example; for multi-label tasks, the mean over the labels. See `Task.soft_loss`."""
+        """The divergence of each example, the mean over the labels if it has several. See `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.soft_targets import binary_divergence, divergence, exact
 
         pooling = self.spec.settings.pooling
@@ -290,10 +290,8 @@ class ClassificationTask(Task):
             return None
         gold, _ = self.numbers(examples, predictions)
         shares = np.array([one.probabilities[1] for one in predictions])
-        fold = generator(0, "folds of a threshold").permutation(len(gold)) % min(_FOLDS, len(gold))
         found = list(predictions)
-        for number in np.unique(fold).tolist():
-            others = fold != number
+        for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
                 fitted = best_threshold(gold[others], shares[others], CLASS_METRICS[spec.metric])
@@ -309,10 +307,8 @@ class ClassificationTask(Task):
     ) -> list[LabelPrediction]:
         """The predictions of several labels with a threshold that was fitted to the other folds."""
         gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
-        fold = generator(0, "folds of a threshold").permutation(len(gold)) % min(_FOLDS, len(gold))
         found = list(predictions)
-        for number in np.unique(fold).tolist():
-            others = fold != number
+        for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
                 fitted = best_label_threshold(gold[others], chances[others], self._thresholded)
@@ -356,6 +352,13 @@ class ClassificationTask(Task):
         """Whether every text gets the same labels although the gold labels differ."""
         gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
+
+
+def _all_but_one_fold(count: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """For each fold of the examples, which of them belong to the other folds, [count]."""
+    fold = generator(0, "folds of a threshold").permutation(count) % min(_FOLDS, count)
+    for number in np.unique(fold):
+        yield fold != number
 
 
 def _has_two_sides(spec: TaskSpec) -> bool:

@@ -28,11 +28,16 @@ class TaskData:
     held_out: bool = False
 
 
-def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
+def split_dev(
+    examples: Sequence[Example], seed: int, share: float = 0.1, *, by_label: bool = False
+) -> tuple[list[Example], list[Example]]:
     """Training and dev examples: a random fraction, at least one example, is held out as the dev set.
 
     Each label of a classification keeps a training example; if every example is the only one of a label, the dev set is
     empty.
+
+    Args:
+        by_label: hold out that fraction of the examples of each label, at least one where there are two.
 
     Raises:
         ConfigError: there are too few examples for a split.
@@ -46,12 +51,17 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
         by_context.setdefault(together, []).append(number)
     groups = list(by_context.values())
     labels, aside = _labels(examples), set[int]()
-    left = Counter(itertools.chain.from_iterable(labels))
+    counts = Counter(itertools.chain.from_iterable(labels))
+    left, stays = counts.copy(), dict.fromkeys(counts, 1)
+    wanted = max(1, round(share * len(examples)))
+    if by_label and counts:
+        stays = {label: max(1, count - max(1, round(share * count))) for label, count in counts.items()}
+        wanted = sum(counts[label] - count for label, count in stays.items())
     for group in generator(seed, "dev split").permutation(len(groups)).tolist():
-        if len(aside) >= max(1, round(share * len(examples))):
+        if len(aside) >= wanted:
             break
         taken = Counter(label for number in groups[group] for label in labels[number])
-        if all(left[label] > count for label, count in taken.items()):
+        if all(left[label] - count >= stays[label] for label, count in taken.items()):
             left.subtract(taken)
             aside |= set(groups[group])
     kept = [example for number, example in enumerate(examples) if number not in aside]

@@ -16,7 +16,7 @@ from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.tasks.settings import HIERARCHICAL
-from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.task import Prediction, TaskWithLoss
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -57,7 +57,7 @@ class NumberPrediction(Prediction):
         return f"{self.value:.4f}"
 
 
-class RegressionTask(Task):
+class RegressionTask(TaskWithLoss):
     """Predicts a number for each text or pair."""
 
     kind = "regression"
@@ -109,7 +109,7 @@ class RegressionTask(Task):
         )
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """The squared error; see `Task.loss`."""
+        """The squared error; see `TaskWithLoss.loss`."""
         import torch
 
         assert batch.targets is not None
@@ -118,7 +118,7 @@ class RegressionTask(Task):
         return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The squared error against the teacher's numbers; see `Task.soft_loss`."""
+        """The squared error against the teacher's numbers; see `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.soft_targets import exact
 
         pooling = self.spec.settings.pooling

@@ -18,7 +18,7 @@ read twice with different dropout.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -36,9 +36,6 @@ from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
 
 OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "triplet", "margin")
@@ -90,7 +87,7 @@ class SimilarityPrediction(Prediction):
 
 
 class SimilarityTask(Task):
-    """Trains and scores the vectors of texts."""
+    """Scores the vectors of texts; what trains them is in `finetuning.vector_workload`."""
 
     kind = "similarity"
     settings_used = frozenset({"query_prompt", "passage_prompt"})
@@ -207,14 +204,6 @@ class SimilarityTask(Task):
             row[: len(texts)] = [ids.setdefault(text.strip(), len(ids)) for text in texts]
         return found
 
-    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """Not used: the loss compares texts of the whole step, see `finetuning.vector_workload`."""
-        raise NotImplementedError
-
-    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """Not used: a student of vectors learns from scored pairs, see `sentence_encoders.teacher`."""
-        raise NotImplementedError
-
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[SimilarityPrediction]:
@@ -247,10 +236,6 @@ class SimilarityTask(Task):
         lengths = np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-30)
         different = {text for example in examples for text in texts_of_group(example)}
         return len(different) > 1 and float(np.linalg.norm((every / lengths).mean(axis=0))) > _COLLAPSED
-
-    def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Nothing besides the loss."""
-        return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

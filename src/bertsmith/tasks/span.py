@@ -21,7 +21,7 @@ from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
-from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.task import Prediction, TaskSpec, TaskWithLoss
 from bertsmith.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
-    from bertsmith.model.batch import Run
+    from bertsmith.model.runs import Run
 
 Value = TypeVar("Value")
 
@@ -100,7 +100,7 @@ class AnswerPrediction(Prediction):
         return f"{text}\t{self.probability:.0%}"
 
 
-class SpanTask(Task):
+class SpanTask(TaskWithLoss):
     """Finds the answer to each question in its context, or that there is none."""
 
     kind = "span"
@@ -142,7 +142,7 @@ class SpanTask(Task):
         return encode_questions(_questions(examples), tokenizer, self.spec.settings, training=training)
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """The mean of the start and end cross-entropies, summed over windows. See `Task.loss`.
+        """The mean of the start and end cross-entropies, summed over windows. See `TaskWithLoss.loss`.
 
         Args:
             logits: [T, 2].
@@ -163,7 +163,7 @@ class SpanTask(Task):
         return loss, {"nll": loss.detach(), "correct": torch.stack(hits).sum(), "count": count}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The mean of the start and end divergences, summed over windows. See `Task.soft_loss`."""
+        """The mean of the start and end divergences, summed over windows. See `TaskWithLoss.soft_loss`."""
         import torch
 
         from bertsmith.tasks.soft_targets import divergence

@@ -27,7 +27,7 @@ from bertsmith.tasks.sentence_windows import document_borders, sentence_windows,
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.surroundings import in_documents
 from bertsmith.tasks.tag_sequences import best_sequences
-from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.task import Prediction, TaskWithLoss
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizer import Tokenizer
@@ -106,7 +106,7 @@ class TagsPrediction(Prediction):
         return " ".join(" ".join((word if tag == "O" else f"{word}/{tag}").split()) for word, tag in pairs)
 
 
-class TaggingTask(Task):
+class TaggingTask(TaskWithLoss):
     """Predicts one of the spec's tags for each word."""
 
     kind = "tagging"
@@ -204,7 +204,7 @@ class TaggingTask(Task):
         return np.array(targets, dtype=np.int64)
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """Cross-entropy over the words with a known tag; see `Task.loss`."""
+        """Cross-entropy over the words with a known tag; see `TaskWithLoss.loss`."""
         import torch
 
         assert batch.targets is not None, "the sentences have tags"
@@ -214,7 +214,7 @@ class TaggingTask(Task):
         return nll, {"nll": nll.detach(), "correct": correct, "count": (batch.targets != NO_LABEL).sum()}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The divergence over the words with a known tag; see `Task.soft_loss`."""
+        """The divergence over the words with a known tag; see `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.soft_targets import divergence
 
         assert batch.targets is not None, "the sentences have tags"

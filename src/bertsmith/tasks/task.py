@@ -223,24 +223,6 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
-        """The loss summed over the targets of a micro-batch, in fp32, and sums for the log.
-
-        Args:
-            logits: [r, K], at the positions that the head reads.
-        """
-
-    @abc.abstractmethod
-    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
-        """The loss against the logits of a teacher, summed over the targets of a micro-batch, in at least fp32.
-
-        Args:
-            logits: [r, K], at the positions that the head reads.
-            wanted: those of the teacher, [r, K].
-            temperature: of both distributions; numbers have none.
-        """
-
-    @abc.abstractmethod
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> Sequence[Prediction]:
@@ -311,3 +293,40 @@ class Task(abc.ABC):
         """The values of a training log line, from the sums of `loss`."""
         count = sums.get("count", 0.0)
         return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}
+
+
+class TaskWithLoss(Task):
+    """A kind of task whose logits have a loss for each target; that of vectors compares the texts of a step instead."""
+
+    @abc.abstractmethod
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
+        """The loss summed over the targets of a micro-batch, in fp32, and sums for the log.
+
+        Args:
+            logits: [r, K], at the positions that the head reads.
+        """
+
+    @abc.abstractmethod
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The loss against the logits of a teacher, summed over the targets of a micro-batch, in at least fp32.
+
+        Args:
+            logits: [r, K], at the positions that the head reads.
+            wanted: those of the teacher, [r, K].
+            temperature: of both distributions; numbers have none.
+        """
+
+
+def with_loss(task: Task) -> TaskWithLoss:
+    """The task, for what reads its loss.
+
+    Raises:
+        ConfigError: it is a task about vectors.
+    """
+    if not isinstance(task, TaskWithLoss):
+        raise ConfigError(
+            expected="a task whose logits are compared with labels or numbers",
+            found=f"{task.spec.title}, which compares vectors",
+            fix="name a model of another kind of task",
+        )
+    return task

@@ -8,7 +8,7 @@ from typing import cast
 
 from bertsmith.datasets.choice import read_choices
 from bertsmith.datasets.conll import read_conll
-from bertsmith.datasets.examples import FORMS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
 from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue
 from bertsmith.datasets.label_map import LabelMap, renamed
@@ -186,7 +186,7 @@ def read_task(
     if dev is None and name == TEXTS:
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif dev is None:
-        kept, held = split_dev(examples, seed=0)
+        kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
         digests["dev"] = digest_file(dev)

@@ -2,7 +2,7 @@
 
 SGD with a constant learning rate moves around an optimum; the average of its parameters is nearer to it. The average
 begins at the first evaluation whose value is worse than the best one of those that are more than `NONMONOTONE`
-evaluations ago. From then on the average is what is evaluated, selected and saved, while the steps go on from the
+evaluations ago. From then on the average is what is evaluated, selected and saved, while the steps continue from the
 parameters themselves.
 
 Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", section 3 and algorithm 1.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.settings import require
-from bertsmith.training.optimizer import Optimizer, ParameterGroup
+from bertsmith.training.optimizer import Optimizer, ParameterGroup, WithGradients
 
 NONMONOTONE = 5  # n of the paper
 
@@ -57,17 +57,10 @@ class AveragedSgd(Optimizer):
             averages = [self.moments[name][0] for name in group.names]
             torch._foreach_lerp_(averages, [one.detach() for one in group.parameters], 1 / int(self._averaged))
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
-        if group.decay:
-            torch._foreach_mul_(parameters, 1 - learning_rate * group.decay)
-        torch._foreach_add_(parameters, gradients, alpha=-learning_rate)
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        if found.group.decay:
+            torch._foreach_mul_(found.parameters, 1 - learning_rate * found.group.decay)
+        torch._foreach_add_(found.parameters, found.gradients, alpha=-learning_rate)
 
     def reset(self) -> None:
         """Resets the average, as if no update had been made."""

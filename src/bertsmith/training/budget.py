@@ -9,6 +9,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.pace import Pace
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
+from bertsmith.training.workload import StepPlan
 
 EVALUATIONS = 10
 _TRIAL_RUN = 100  # assumed length of the run while the actual number of steps is unknown
@@ -29,11 +31,48 @@ _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
 # (trials, fraction): after this many trials, stop if they took more than this fraction of the budget.
 _ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
 _EVALUATION_SHARE = 0.1  # of the budget, if the number of evaluations is not set
-_RESERVE = 0.03  # of the budget, for time that the trials did not show
+RESERVE = 0.03  # of the budget, for time that the trials did not show
 _WINDOW = 0.05  # of the budget: the time over which the duration of a step is averaged
 _FIRST_LOOK = 0.2  # of the window, before anything is concluded from it
 _TOLERANCE = 0.1  # of the budget: a run that would end closer than this to its budget is left alone
 _LOOKS = 1000  # at most this many times per run is the time compared with the budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Durations:
+    """Seconds that the parts of a run take.
+
+    Attributes:
+        step: an optimizer step.
+        evaluation: an evaluation on held-out data.
+        checkpoint: writing a checkpoint.
+    """
+
+    step: float
+    evaluation: float
+    checkpoint: float
+
+    def fitting(self, seconds: float, settings: TrainSettings) -> tuple[int, int, float]:
+        """The number of steps that fit into some seconds, the steps between evaluations, and the other seconds.
+
+        Args:
+            seconds: what is left of the budget for steps, evaluations, checkpoints and the model folder.
+        """
+        each = self.step
+        # The last checkpoint and the model folder, which is about a third the size of a checkpoint.
+        fixed = 2 * self.checkpoint
+        if settings.save_every is not None:
+            each += self.checkpoint / settings.save_every
+        if settings.save_minutes is not None:
+            fixed += self.checkpoint * (seconds // (settings.save_minutes * 60))
+        evaluations = max(1, min(EVALUATIONS, int(_EVALUATION_SHARE * seconds / max(self.evaluation, 1e-9))))
+        if settings.evaluate_every is not None:
+            each += self.evaluation / settings.evaluate_every
+            fixed += self.evaluation
+        else:
+            fixed += evaluations * self.evaluation
+        steps = int((seconds - fixed) / each)
+        return steps, settings.evaluate_every or -(-steps // evaluations), fixed
 
 
 def resolve(
@@ -65,10 +104,15 @@ def resolve(
 
 
 def _steps_for_tokens(trainer: Trainer, tokens: int) -> int:
-    """The number of steps for `tokens` tokens, from the mean of steps spread over the run."""
+    """The number of steps for `tokens` tokens."""
+    plans = trial_plans(trainer)
+    return max(1, round(tokens * len(plans) / sum(plan.tokens for plan in plans)))
+
+
+def trial_plans(trainer: Trainer) -> list[StepPlan]:
+    """The plans of some steps, spread over the run."""
     trainer.workload.fix_steps(_TRIAL_RUN)
-    counts = [plan.tokens for _, plan in trainer.plans(sorted(set(_TRIALS)))]
-    return max(1, round(tokens * len(counts) / sum(counts)))
+    return [plan for _, plan in trainer.plans(sorted(set(_TRIALS)))]
 
 
 def _resolve_minutes(
@@ -90,35 +134,22 @@ def _resolve_minutes(
         return agreed(time.monotonic() - start)
 
     loading = agreed(elapsed())
-    step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
+    step_seconds = time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
     spent = agreed(elapsed())
     before = f", after {loading:.1f} s of loading and {spent - loading:.1f} s of timing steps"
-    if spent + step_seconds > seconds * (1 - _RESERVE):
+    if spent + step_seconds > seconds * (1 - RESERVE):
         raise _too_short(seconds, spent + step_seconds, step_seconds, before, resumed)
     trainer.workload.fix_steps(_TRIAL_RUN)
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
     spent = agreed(elapsed())
-    usable = seconds * (1 - _RESERVE) - spent
-    each = step_seconds
-    # The last checkpoint and the model folder, which is about a third the size of a checkpoint.
-    fixed = 2 * save_seconds
-    if settings.save_every is not None:
-        each += save_seconds / settings.save_every
-    if settings.save_minutes is not None:
-        fixed += save_seconds * (usable // (settings.save_minutes * 60))
-    evaluations = max(1, min(EVALUATIONS, int(_EVALUATION_SHARE * usable / max(evaluation_seconds, 1e-9))))
-    if settings.evaluate_every is not None:
-        each += evaluation_seconds / settings.evaluate_every
-        fixed += evaluation_seconds
-    else:
-        fixed += evaluations * evaluation_seconds
-    steps = int((usable - fixed) / each)
+    durations = Durations(step=step_seconds, evaluation=evaluation_seconds, checkpoint=save_seconds)
+    steps, evaluate_every, fixed = durations.fitting(seconds * (1 - RESERVE) - spent, settings)
     if steps < 1:
         rest = f" and evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
-        raise _too_short(seconds, spent + fixed + each, step_seconds, rest + before, resumed)
+        raise _too_short(seconds, spent + fixed + step_seconds, step_seconds, rest + before, resumed)
     return {
         "steps": steps,
-        "evaluate_every": settings.evaluate_every or -(-steps // evaluations),
+        "evaluate_every": evaluate_every,
         "seconds_per_step": round(step_seconds, 4),
         "seconds_per_evaluation": round(evaluation_seconds, 4),
         "seconds_per_checkpoint": round(save_seconds, 4),
@@ -139,7 +170,7 @@ class BudgetError(ConfigError):
 
 def _too_short(seconds: float, needed: float, step_seconds: float, rest: str, resumed: bool) -> BudgetError:
     """The error for a budget of `seconds`, when at least `needed` seconds are required."""
-    least = math.ceil(needed / (1 - _RESERVE) / 6) / 10
+    least = math.ceil(needed / (1 - RESERVE) / 6) / 10
     # With --resume, other settings than the budget have to stay as they are.
     more = "; --resume takes them" if resumed else ", or use a smaller model or smaller steps"
     return BudgetError(
@@ -201,12 +232,12 @@ class Deadline:
         share = (spent + each * (pace.steps - step) + fixed) / self.seconds
         if 1 - _TOLERANCE < share < 1 + _TOLERANCE:
             return None
-        fitting = step + max(1, int((self.seconds * (1 - _RESERVE) - spent - fixed) / each))
+        fitting = step + max(1, int((self.seconds * (1 - RESERVE) - spent - fixed) / each))
         fitting = min(fitting, pace.planned)
         return None if fitting == pace.steps else fitting
 
 
-def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:
+def time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:
     """Seconds per step, the mean of a few trial steps; leaves model and optimizer unchanged.
 
     Args:

@@ -1,4 +1,4 @@
-"""The log of a run: metrics.jsonl and, on request, TensorBoard."""
+"""The log of a run: metrics.jsonl and, on request, TensorBoard; and the speed in it."""
 
 import numbers
 from collections.abc import Mapping
@@ -6,6 +6,26 @@ from typing import Any
 
 from bertsmith.errors import ConfigError
 from bertsmith.training.run_folder import RunFolder
+
+# Sums that the loop keeps for the speed; no workload may use these names.
+TOKENS, SECONDS, OPERATIONS = "loop.tokens", "loop.seconds", "loop.operations"
+
+
+def speed(sums: Mapping[str, float], peak: float | None) -> dict[str, float]:
+    """The tokens per second of some steps and, if they are known, the model FLOPs utilization of this process.
+
+    Args:
+        sums: the tokens, seconds and floating-point operations of the steps.
+        peak: of the device, in floating-point operations per second.
+
+    >>> speed({TOKENS: 100.0, SECONDS: 2.0, OPERATIONS: 8e12}, 1e13)
+    {'tokens_per_second': 50.0, 'utilization': 0.4}
+    """
+    seconds = max(sums[SECONDS], 1e-9)
+    found = {"tokens_per_second": round(sums[TOKENS] / seconds, 1)}
+    if peak is not None and sums.get(OPERATIONS):
+        found["utilization"] = round(sums[OPERATIONS] / seconds / peak, 4)
+    return found
 
 
 class MetricsLog:

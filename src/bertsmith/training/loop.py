@@ -16,6 +16,7 @@ from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position
+from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import (
     LossGuard,
@@ -25,7 +26,7 @@ from bertsmith.training.guard import (
     require_trained,
     too_many_skipped,
 )
-from bertsmith.training.log import MetricsLog
+from bertsmith.training.log import OPERATIONS, SECONDS, TOKENS, MetricsLog, speed
 from bertsmith.training.pace import Pace
 from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel, result_of, written
 from bertsmith.training.run_folder import RunFolder
@@ -36,11 +37,10 @@ from bertsmith.training.workload import StepPlan, Workload
 
 __all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
-# Sums that the loop keeps in addition to those of the workload; no workload may use these names.
-_LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps", "loop.tokens", "loop.seconds"
+_LOSS, _NORM, _STEPS = "loop.loss", "loop.norm", "loop.steps"  # sums besides those of `speed` and of the workload
 
 # Values of a log line that differ between two identical runs.
-TIMES = ("tokens_per_second", "seconds", "time_left")
+TIMES = ("tokens_per_second", "utilization", "seconds", "time_left")
 
 
 def train(
@@ -117,6 +117,7 @@ class _Course:
         self.works = self.first or trainer.is_divided
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
+        self.peak = peak_of_device(trainer.device, trainer.workload.precision)
         self.position = self._load()
         self.guard = LossGuard(**self.position.guard)
         self.seconds_before, self.steps_before = self.position.seconds, self.position.step
@@ -268,7 +269,7 @@ class _Course:
         start = time.monotonic()
         outcome = self.trainer.gradient(step, plan)
         verdict = self.guard.judge(outcome.loss, outcome.gradient_norm)
-        added = {_TOKENS: float(plan.tokens)}
+        added = {TOKENS: float(plan.tokens)}
         if verdict == "skip":
             self._report_skip(step + 1, outcome)
         else:
@@ -276,7 +277,9 @@ class _Course:
                 self._report_spike(step + 1, outcome)
             self.trainer.apply(outcome, rate * self.trainer.workload.step_rate(step))
             added |= {_LOSS: outcome.loss, _NORM: outcome.gradient_norm, _STEPS: 1.0, **outcome.sums}
-        added[_SECONDS] = time.monotonic() - start
+        added[SECONDS] = time.monotonic() - start
+        if self.peak is not None:
+            added[OPERATIONS] = self.trainer.workload.operations(plan)
         position = self.position
         for name, value in added.items():
             position.pending[name] = position.pending.get(name, 0.0) + value
@@ -302,11 +305,9 @@ class _Course:
             warn(f"the loss jumped to {outcome.loss:.4g} in step {step}, from about {self.guard.mean:.4g}")
 
     def _note(self, outcome: StepOutcome) -> str:
-        return f"loss {outcome.loss:.3f}, {amount(self._tokens_per_second())} tokens/s"
-
-    def _tokens_per_second(self) -> float:
-        pending = self.position.pending
-        return pending[_TOKENS] / max(pending[_SECONDS], 1e-9)
+        found = speed(self.position.pending, self.peak)
+        share = f", {found['utilization']:.0%} of the peak" if "utilization" in found else ""
+        return f"loss {outcome.loss:.3f}, {amount(found['tokens_per_second'])} tokens/s{share}"
 
     def _log_line(self, rate: float) -> None:
         """Writes the means since the last line, and resets them."""
@@ -321,7 +322,7 @@ class _Course:
         values |= {
             "learning_rate": rate,
             "skipped": self.guard.skipped,
-            "tokens_per_second": round(self._tokens_per_second(), 1),
+            **speed(pending, self.peak),
             "seconds": round(self.seconds(), 3),
             "time_left": round((time.monotonic() - self.started) / done * (self.total - position.step), 1),
         }

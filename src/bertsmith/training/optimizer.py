@@ -9,6 +9,7 @@ original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep 
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,15 @@ class ParameterGroup:
     factor: float = 1.0
     exempt: bool = False
     hidden: bool = False
+
+
+class WithGradients(NamedTuple):
+    """Those parameters of a group that have a gradient, with their gradients and moments in the same order."""
+
+    group: ParameterGroup
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    moments: list[tuple[Tensor, ...]]
 
 
 def no_matrix(name: str, parameter: nn.Parameter) -> bool:
@@ -164,24 +174,17 @@ class Optimizer(abc.ABC):
         for group in self.groups:
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
             if present:
-                self._update(
+                found = WithGradients(
                     group,
                     [p for _, p in present],
                     [own_rows(p.grad) for _, p in present if p.grad is not None],
                     [tuple(map(own_rows, self.moments[name])) for name, _ in present],
-                    learning_rate * group.factor,
                 )
+                self._update(found, learning_rate * group.factor)
 
     @abc.abstractmethod
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
-        """Updates those `parameters` of a group that have a gradient, and their moments, in place.
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        """Updates the parameters and their moments in place.
 
         Of parameters that are divided among processes, gradients and moments are the rows that this one holds.
         """
@@ -217,14 +220,8 @@ class BertAdam(Optimizer):
     The update is one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         parameters = list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
@@ -253,14 +250,8 @@ class Lamb(Optimizer):
     that Google published with ALBERT (`lamb_optimizer.py`), names alone decide that, whatever the weight decay.
     """
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         (b1, b2), t = self.betas, self.updates
         whole_parameters, parameters = parameters, list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
@@ -278,7 +269,7 @@ class Lamb(Optimizer):
         if group.decay:
             torch._foreach_add_(update, parameters, alpha=group.decay)
         if not group.exempt:
-            sizes, lengths = norms(parameters, whole_parameters), norms(update, whole_parameters)
+            sizes, lengths = norms(parameters, whole_parameters), norms(list(update), whole_parameters)
             ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
             torch._foreach_mul_(update, list(ratios.unbind()))
         torch._foreach_add_(parameters, update, alpha=-learning_rate)
@@ -302,16 +293,10 @@ class Muon(BertAdam):
         """One for the hidden matrices, which have no second moment."""
         return 1 if group.hidden else 2
 
-    def _update(
-        self,
-        group: ParameterGroup,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: list[tuple[Tensor, ...]],
-        learning_rate: float,
-    ) -> None:
+    def _update(self, found: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = found
         if not group.hidden:
-            super()._update(group, parameters, gradients, moments, learning_rate)
+            super()._update(found, learning_rate)
             return
         rate, m = learning_rate * self.matrix_rate, [only for (only,) in moments]
         torch._foreach_mul_(m, _MOMENTUM)

@@ -72,12 +72,28 @@ def cosine(step: float, *, peak: float, warmup: int, total: int) -> float:
     return peak * (1 + math.cos(math.pi * share)) / 2
 
 
+def noam(step: float, *, peak: float, warmup: int, total: int) -> float:
+    """Linear warm-up to `peak`, then a fall with the inverse square root of the step.
+
+    With a peak of (width * warmup)**-0.5 it is width**-0.5 * min(n**-0.5, n * warmup**-1.5), where n is the step
+    counted from 1.
+
+    Source: Vaswani et al. (2017), section 5.3.
+
+    >>> [noam(t, peak=1.0, warmup=4, total=100) for t in (0, 1, 3, 15, 63)]
+    [0.25, 0.5, 1.0, 0.5, 0.25]
+    """
+    number, rising = step + 1, max(1, warmup)
+    return peak * min(number / rising, math.sqrt(rising / number))
+
+
 SCHEDULES: dict[str, Callable[..., float]] = {
     "tf_linear": tf_linear,
     "hf_linear": hf_linear,
     "constant": constant,
     "slanted_triangular": slanted_triangular,
     "cosine": cosine,
+    "noam": noam,
 }
 
 

@@ -56,7 +56,8 @@ class TrainSettings:
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
     schedule: str = help_field(
         "tf_linear",
-        "learning-rate schedule: tf_linear (2018), hf_linear (auto), constant, cosine or slanted_triangular (ULMFiT)",
+        "learning-rate schedule: tf_linear (2018), hf_linear (auto), constant, cosine, slanted_triangular (ULMFiT) or "
+        "noam (the Transformer of 2017)",
     )
     optimizer: str = help_field(
         "adam",

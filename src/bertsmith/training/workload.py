@@ -109,6 +109,10 @@ class Workload(abc.ABC):
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The work of `rank` out of `world` ranks in step `step`, counted from 0. Called from another thread."""
 
+    def operations(self, plan: StepPlan) -> float:
+        """The floating-point operations of the matrix products of the micro-batches of a plan; 0 if not counted."""
+        return 0.0
+
     def begin_step(self, model: nn.Module, plan: StepPlan) -> None:  # noqa: B027 - most losses are sums
         """Computes what the losses of the micro-batches of a step share; by default does nothing.
 

@@ -1,0 +1,175 @@
+"""Megabytes of text per second that become a corpus: a Ray cluster of this machine against one process and its pool.
+
+    python benchmarks/cluster_throughput.py --vocab vocab.txt --text DIR [--megabytes 1000] [--workers 1 2 4]
+    python benchmarks/cluster_throughput.py --estimate results/cluster_throughput_....json
+
+Both sides build the same corpus from the same files with the same number of worker processes, in turn, and all shards
+are compared. The cluster is started once; its start is timed apart. The time of a run on the cluster includes the start
+of its workers. `joining` is what the driver does alone, at any number of workers: it gets encoded blocks, makes
+documents of them and writes shards.
+
+`--estimate` computes from a result what larger texts take: hours by cores, up to where the driver is the limit; memory;
+disk. These are products of measured rates, not measurements.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import interleave, machine, write_result
+
+from bertsmith.cluster.corpus import build_corpus_on
+from bertsmith.cluster.engine import environment
+from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.encode import encode_blocks
+from bertsmith.documents.readers import ReadingSettings, read_blocks
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+
+SIZES = {"3.3 billion words, the corpus of the paper": 3.3e9, "1 trillion words": 1e12}
+PROCESSES = (2, 16, 64, 256)
+
+
+def take_text(folders: list[Path], out: Path, megabytes: float, files: int = 8) -> int:
+    """The bytes written to a few files of about equal size, from the text files of folders, repeated if too short."""
+    data = b"\n\n".join(path.read_bytes() for folder in folders for path in sorted(folder.rglob("*.txt")))
+    share = int(megabytes * 1e6 / files)
+    for number in range(files):
+        begin = number * share % len(data)
+        part = data[begin : begin + share]
+        while len(part) < share:
+            part += data[: share - len(part)]
+        (out / f"{number}.txt").write_bytes(part)
+    return sum(path.stat().st_size for path in out.iterdir())
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The digest of every file of a corpus."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def worker_gigabytes(ray: Any) -> float:
+    """The largest resident memory of a worker of this cluster that has encoded."""
+    raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
+    most = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (entry / "cmdline").exists():
+            stat = (entry / "stat").read_text().rsplit(")")[-1].split()
+            if int(stat[1]) in raylets:
+                most = max(most, int(stat[21]) * resource.getpagesize())
+    return most / 1e9
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Runs the benchmark and writes its result file."""
+    tokenizer = WordPieceTokenizer(Vocabulary.load(arguments.vocab))
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "text").mkdir()
+        size = take_text(arguments.text, place / "text", arguments.megabytes)
+        os.environ |= environment()
+        import ray
+        import ray.data
+
+        start = time.perf_counter()
+        ray.init(
+            num_cpus=max(arguments.workers) + 1,
+            include_dashboard=False,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+        )
+        begun = time.perf_counter() - start
+        (place / "tiny.txt").write_text("A short text.\n\nAnother one.\n")
+        start = time.perf_counter()
+        build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny")
+        first = time.perf_counter() - start
+        result: dict[str, Any] = {
+            "machine": machine(),
+            "bytes": size,
+            "seconds_to_start_a_cluster": round(begun, 2),
+            "seconds_of_the_first_corpus_of_two_lines": round(first, 2),
+            "runs": [],
+        }
+        expected: dict[str, str] = {}
+        for workers in arguments.workers:
+
+            def built(side: str, workers: int = workers) -> None:
+                shutil.rmtree(place / side, ignore_errors=True)
+                if side == "local":
+                    build_corpus([place / "text"], tokenizer, place / side, workers=workers)
+                else:
+                    build_corpus_on("ray", [place / "text"], tokenizer, place / side, workers=workers)
+
+            sides = {"local": lambda: built("local"), "ray": lambda: built("ray")}
+            seconds = interleave(sides, arguments.rounds)
+            expected = expected or digests(place / "local")
+            assert digests(place / "ray") == digests(place / "local") == expected
+            rates = {side: [round(size / 1e6 / one, 2) for one in times] for side, times in seconds.items()}
+            result["runs"].append({"workers": workers, "megabytes_per_second": rates})
+        result["worker_gigabytes"] = round(worker_gigabytes(ray), 2)
+        manifest = json.loads((place / "local" / "corpus.json").read_text())
+        items = list(encode_blocks(read_blocks([place / "text"], ReadingSettings()), tokenizer, workers=1))
+        start = time.perf_counter()
+        build_corpus([place / "text"], tokenizer, place / "joined", encode=lambda _: iter(items))
+        result["joining_megabytes_per_second"] = round(size / 1e6 / (time.perf_counter() - start), 2)
+        assert digests(place / "joined") == expected
+        result["driver_gigabytes"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
+        result["words"] = manifest["read"]["words"]
+        result["corpus_bytes"] = sum(path.stat().st_size for path in (place / "local").rglob("*") if path.is_file())
+        result["equal_files"] = len(expected)
+        ray.shutdown()
+    cpu = machine()["processor"].lower().replace(" ", "-")
+    write_result(
+        f"cluster_throughput_{arguments.megabytes:g}mb_{cpu}-{machine()['cores']}-cores_ray-{ray.__version__}", result
+    )
+
+
+def estimate(result: dict[str, Any]) -> list[str]:
+    """What larger texts take, as the rows of a table, from the rate of one worker on the cluster and of joining."""
+    per_word = result["bytes"] / result["words"]
+    one = next(run for run in result["runs"] if run["workers"] == 1)
+    rate, joining = max(one["megabytes_per_second"]["ray"]), result["joining_megabytes_per_second"]
+    lines = ["| text | GB of text | workers | hours | memory of the workers | disk: corpus, and parts meanwhile |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, words in SIZES.items():
+        megabytes = words * per_word / 1e6
+        disk = words * result["corpus_bytes"] / result["words"] / 1e9
+        for workers in PROCESSES:
+            speed = min(workers * rate, joining)
+            limit = " (the driver)" if speed == joining else ""
+            lines.append(
+                f"| {name} | {megabytes / 1e3:,.0f} | {workers} | {megabytes / speed / 3600:,.1f}{limit} | "
+                f"{workers * result['worker_gigabytes']:,.0f} GB | {disk:,.0f} GB, {disk:,.0f} GB |"
+            )
+    return lines
+
+
+def main() -> None:
+    """Measures, or estimates from a result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vocab", type=Path)
+    parser.add_argument("--text", type=Path, action="append")
+    parser.add_argument("--megabytes", type=float, default=1000)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--estimate", type=Path)
+    arguments = parser.parse_args()
+    if arguments.estimate is not None:
+        print("\n".join(estimate(json.loads(arguments.estimate.read_text()))))
+    else:
+        measure(arguments)
+
+
+if __name__ == "__main__":
+    main()

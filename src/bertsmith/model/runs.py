@@ -1,0 +1,76 @@
+"""Runs of equal shape in a flat batch, and the copies of arrays to a device.
+
+Letters: N sequences.
+"""
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class Run(NamedTuple):
+    """Consecutive sequences of one shape: the same length and the same number of queries."""
+
+    row: int  # first sequence
+    rows: int  # number of sequences
+    token: int  # first token (keys)
+    length: int  # tokens per sequence
+    query: int  # first query
+    queries: int  # queries per sequence
+
+
+class Runs(tuple[Run, ...]):
+    """The runs of a batch, in order, as the loop over them and the variable-length kernel of a GPU need them."""
+
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The tokens of each sequence, [N]."""
+        return tuple(run.length for run in self for _ in range(run.rows))
+
+    @functools.cached_property
+    def queries(self) -> tuple[int, ...]:
+        """The queries of each sequence, [N]."""
+        return tuple(run.queries for run in self for _ in range(run.rows))
+
+    def ends(self, device: "torch.device") -> "tuple[Tensor, Tensor]":
+        """Where the queries and the keys of each sequence end, from 0 on: int32 [N + 1] each, copied once."""
+        known: dict[str, tuple[Tensor, Tensor]] = self.__dict__.setdefault("_ends", {})
+        if str(device) not in known:
+            queries, keys = (np.cumsum((0, *counts), dtype=np.int32) for counts in (self.queries, self.lengths))
+            known[str(device)] = copied(queries, device), copied(keys, device)
+        return known[str(device)]
+
+
+def runs_of(lengths: tuple[int, ...], queries: tuple[int, ...]) -> Runs:
+    """The runs of sequences with these lengths and numbers of queries."""
+    runs: list[Run] = []
+    token = query = 0
+    for row, (length, count) in enumerate(zip(lengths, queries, strict=True)):
+        last = runs[-1] if runs else None
+        if last is not None and (last.length, last.queries) == (length, count):
+            runs[-1] = last._replace(rows=last.rows + 1)
+        else:
+            runs.append(Run(row=row, rows=1, token=token, length=length, query=query, queries=count))
+        token += length
+        query += count
+    return Runs(runs)
+
+
+def copied(array: npt.NDArray[Any], device: "torch.device | str") -> "Tensor":
+    """An array as a tensor on a device.
+
+    The copy to a GPU is from memory that cannot be paged out, and the host does not wait for it: the thread that
+    prepares the next step would otherwise stop until the GPU has finished the current one.
+    """
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if torch.device(device).type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,41 @@
+"""Streams of lines through a translation model."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bertsmith.datasets.blocks import text_blocks
+from bertsmith.runtime import choose
+from bertsmith.translation.decoding import Translation, translate
+from bertsmith.translation.model_folder import read_translation_model
+from bertsmith.translation.settings import SearchSettings
+
+LINES = 256  # translated together
+
+
+def translated_lines(
+    model: Path | str,
+    blocks: Iterable[Sequence[str]],
+    settings: SearchSettings | None = None,
+    *,
+    device: str = "auto",
+    place: str = "line {:,} of stdin",
+) -> Iterator[Translation]:
+    """The translation of each line, in order.
+
+    Args:
+        model: a folder, or the run that has it.
+        blocks: lists of lines; those of one list may be computed together.
+        place: a format string that names a line by its number in errors.
+
+    Raises:
+        BertsmithError: there is no such model, or a line is too long for it.
+    """
+    loaded, tokenizer = read_translation_model(model)
+    runtime = choose(device, "fp32")
+    loaded = loaded.to(runtime.torch_device)
+    number = 0
+    for arrived in blocks:
+        for lines in text_blocks(arrived, LINES):
+            places = [place.format(number + 1 + index) for index in range(len(lines))]
+            yield from translate(loaded, tokenizer, lines, settings or SearchSettings(), places=places)
+            number += len(lines)

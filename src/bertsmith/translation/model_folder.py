@@ -1,0 +1,91 @@
+"""The folder of a translation model: the files that every model folder has, read and written for this architecture."""
+
+from pathlib import Path
+
+import torch
+
+from bertsmith.checkpoints.metadata import CARD, ModelMetadata, read_metadata, write_metadata
+from bertsmith.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
+from bertsmith.checkpoints.tokenizer_files import read_tokenizer
+from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
+from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
+from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.text.tokenizer import Tokenizer
+
+TASK = "translation"
+
+
+def write_translation_model(
+    path: Path, model: EncoderDecoder, tokenizer: Tokenizer, metadata: ModelMetadata, *, replace: bool = False
+) -> None:
+    """Writes a model, its tokenizer, its metadata and a card.
+
+    Args:
+        replace: overwrite an existing folder that contains a model.
+    """
+    config = model.config
+    with atomic_folder(path, replace=MODEL_FOLDER if replace else False) as partial:
+        write_json(partial / "config.json", {"model_type": config.model_type, **config.to_dict()})
+        write_safetensors(partial / SAFETENSORS, model.state_dict())
+        write_tokenizer(partial, tokenizer, config)
+        write_text(partial / CARD, _card(config, tokenizer, metadata))
+        write_metadata(partial, tokenizer, metadata)
+
+
+def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]:
+    """The model of a folder, or of the run that has it, in evaluation mode, and its tokenizer.
+
+    Raises:
+        InputError: a file is missing or damaged.
+        ConfigError: it is another model.
+        CheckpointError: weights are missing, unknown or of another shape, or there is no vocabulary.
+    """
+    folder = Path(path)
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    require_file(folder / "config.json", "the configuration of a translation model")
+    values = read_json(folder / "config.json")
+    kind = values.get("model_type") if isinstance(values, dict) else None
+    if kind != TransformerConfig.model_type:
+        raise ConfigError(
+            expected=f"a translation model in '{folder}'",
+            found=f"model_type {kind!r}",
+            fix="train one with `bertsmith train-translation`",
+        )
+    config = TransformerConfig.from_dict(values)
+    metadata = read_metadata(folder)
+    tokenizer, _ = read_tokenizer(folder, metadata)
+    if tokenizer is None:
+        raise no_vocabulary(folder)
+    fit_vocabulary(tokenizer.vocabulary, config, f"'{folder}'")
+    tensors = read_weights(folder)
+    with torch.device("meta"):
+        model = EncoderDecoder(config, seed=None)
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if wrong := sorted(set(wanted.items()) ^ set(found.items())):
+        raise CheckpointError(
+            expected=f"the {len(wanted)} tensors of this {config.display_name} in '{folder}'",
+            found=f"missing, unknown or of another shape: {', '.join(dict.fromkeys(name for name, _ in wrong))}",
+            fix="check that configuration and weights belong together",
+        )
+    require_numbers(tensors, f"'{folder}'")
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    return model.eval(), tokenizer
+
+
+def _card(config: TransformerConfig, tokenizer: Tokenizer, metadata: ModelMetadata) -> str:
+    """What the model is, for people."""
+    scores = "".join(f"- {name}: {value:.4f}\n" for name, value in metadata.scores.items())
+    return (
+        "---\nlibrary_name: bertsmith\npipeline_tag: translation\n---\n\n"
+        "# Transformer for translation\n\n"
+        f"- {config.num_hidden_layers} layers of encoder and of decoder, width {config.hidden_size}; "
+        f"{config.num_parameters():,} parameters.\n"
+        f"- A vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind} for both sides.\n"
+        f"- {metadata.steps or 0:,} steps of training on pairs of texts.\n"
+        + (f"\n## Scores on dev pairs\n\n{scores}" if scores else "")
+        + "\n## Use\n\n`bertsmith translate --model DIR` translates each line of stdin.\n"
+    )

@@ -1,0 +1,119 @@
+"""The settings of a translation model: its shape and training, and how translations are searched.
+
+Torch is not loaded here before a shape is asked for: the command line needs the settings, but no model.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.settings import help_field, require, require_limits, split_settings
+from bertsmith.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from bertsmith.encoders.encoder_decoder import TransformerConfig
+
+_WARMUP = 4000  # steps in the paper, from which its highest rate follows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationSettings:
+    """A new translation model and its training, apart from the training loop.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    size: str = help_field("tiny", "model size: tiny, mini, small, base or big; the last two are those of the paper")
+    vocab: str | None = help_field(
+        None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]"
+    )
+    pieces: int = help_field(8000, "pieces of a vocabulary that is learned", most=10**6)
+    max_length: int = help_field(
+        128, "maximum tokens of a text, special tokens included; pairs with a longer one are left out", most=10**5
+    )
+    rows_per_step: int = help_field(64, "pairs per optimizer step", most=10**6)
+    dropout: float = help_field(0.1, "dropout of the embeddings and of what each layer adds")
+    label_smoothing: float = help_field(0.1, "share of the target probability that goes to all pieces equally")
+    positions: str = help_field("sinusoidal", "position embeddings: sinusoidal, absolute (learned) or none")
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch, both sides; affects memory and speed, not the result", most=2**24
+    )
+    evaluation_pairs: int = help_field(200, "maximum pairs of the dev file per evaluation", most=10**6)
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        for name in ("rows_per_step", "micro_tokens", "evaluation_pairs"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        for name in ("dropout", "label_smoothing"):
+            value = getattr(self, name)
+            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
+        require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
+
+    def config(self, pieces: int) -> "TransformerConfig":
+        """The shape of the model with a vocabulary of that many pieces."""
+        from bertsmith.encoders.encoder_decoder import TransformerConfig
+
+        shape = TransformerConfig.named(self.size, vocab_size=pieces)
+        return TransformerConfig.named(
+            self.size,
+            vocab_size=pieces,
+            hidden_dropout_prob=self.dropout,
+            position_embedding_type=self.positions,
+            max_position_embeddings=max(512, 2 * self.max_length),
+            initializer_range=round(shape.hidden_size**-0.5, 6),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How a translation is searched.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    beam: int = help_field(4, "translations that are followed at a time; 1: the likeliest piece each time", most=1000)
+    length_penalty: float = help_field(
+        0.6, "exponent of ((5 + pieces) / 6), by which the log probability is divided; 0 prefers short translations"
+    )
+    longer: int = help_field(50, "pieces that a translation may have more than its source", most=10**5)
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require(self.beam >= 1, expected="a beam of at least 1", found=self.beam, fix="raise it")
+        require(self.longer >= 0, expected="longer of at least 0", found=self.longer, fix="raise it")
+        require(
+            0 <= self.length_penalty < math.inf,
+            expected="a length penalty of at least 0",
+            found=self.length_penalty,
+            fix="use 0.6",
+        )
+
+
+def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainSettings]:
+    """The settings of a training, from those that were given by name and, for the others, the recipe of the paper.
+
+    The highest learning rate is that of the paper for the width of the model, where its warm-up takes 4,000 steps; here
+    it takes a tenth of the steps unless `warmup_steps` is given.
+
+    Raises:
+        ConfigError: a name or a value is unknown.
+    """
+    parts = split_settings(given, [TranslationSettings, TrainSettings])
+    own = TranslationSettings(**parts[TranslationSettings])
+    width = own.config(1).hidden_size
+    usual: dict[str, Any] = {
+        "schedule": "noam",
+        "learning_rate": round((width * _WARMUP) ** -0.5, 6),
+        "warmup_share": 0.1,
+        "beta2": 0.98,
+        "epsilon": 1e-9,
+        "bias_correction": True,
+        "weight_decay": 0.0,
+    }
+    return own, TrainSettings(**{**usual, **parts[TrainSettings]})

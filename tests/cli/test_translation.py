@@ -1,0 +1,50 @@
+"""The commands train-translation and translate."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.translation.decoding import translate
+from bertsmith.translation.model_folder import read_translation_model
+from bertsmith.translation.settings import SearchSettings
+
+
+def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [" ".join(rng.choice(list("abcdef"), 3)) for _ in range(40)]
+    for name, part in (("pairs", rows[:30]), ("dev", rows[30:])):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{one}\t{one[::-1]}\n" for one in part), encoding="utf-8")
+    out = tmp_path / "run"
+    given = ("--dev", tmp_path / "dev.tsv", "--pieces", 11, "--steps", 4, "--rows-per-step", 8, "--device", "cpu")
+    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *given, "--precision", "fp32")
+    assert trained.code == 0, trained.err
+    assert "held_out_bleu" in trained.out
+    assert trained.out.endswith(f"model: {out / 'model'}\n")
+
+    found = run("translate", "--model", out, "--longer", 3, "--device", "cpu", stdin=b"a b c\n\nd e\n")
+    assert found.code == 0, found.err
+    model, tokenizer = read_translation_model(out)
+    expected = translate(model, tokenizer, ["a b c", "", "d e"], SearchSettings(longer=3))
+    assert found.out.splitlines() == [one.text for one in expected]
+    lines = run("translate", "--model", out, "--json", "--beam", 1, "--device", "cpu", stdin=b"a b c\n")
+    (one,) = translate(model, tokenizer, ["a b c"], SearchSettings(beam=1))
+    assert json.loads(lines.out) == {"text": one.text, "score": one.score, "has_ended": one.has_ended}
+    unended = sum(not one.has_ended for one in expected)
+    assert ("not ended by the model" in found.err) == (unended > 0)
+
+    again = run("train-translation", "--out", out, "--resume", "--steps", 9)
+    assert (again.code, "--resume with --out alone" in again.err) == (1, True)
+    assert run("train-translation", "--out", out, "--resume").code == 0
+
+
+def test_what_is_missing_is_said_in_one_line(run, tmp_path: Path) -> None:
+    nothing = run("train-translation", "--out", tmp_path / "run", "--steps", 1)
+    assert (nothing.code, nothing.err.count("\n")) == (1, 1)
+    assert "a file of pairs" in nothing.err
+    (tmp_path / "pairs.tsv").write_text("a\tb\nc\n", encoding="utf-8")
+    broken = run("train-translation", tmp_path / "pairs.tsv", "--out", tmp_path / "run", "--steps", 1)
+    assert "line 2 of" in broken.err
+    assert not (tmp_path / "run").exists()
+    absent = run("translate", "--model", tmp_path / "nothing", stdin=b"a\n")
+    assert (absent.code, "the configuration of a translation model" in absent.err) == (1, True)

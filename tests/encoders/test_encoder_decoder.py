@@ -1,0 +1,133 @@
+"""The encoder-decoder Transformer: against torch.nn.Transformer, what each position sees, reading on with a memory."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bertsmith.encoders.encoder_decoder import DecoderLayer, EncoderDecoder, TransformerConfig
+from bertsmith.model.batch import Batch
+from bertsmith.model.layers import sinusoidal_positions
+from bertsmith.model.memory import Memory
+from bertsmith.model.noise import RowNoise
+from bertsmith.model.transformer import Layer
+
+SHAPE = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])
+TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])
+
+
+def model(**changes: object) -> EncoderDecoder:
+    one = EncoderDecoder(TransformerConfig(**{**SHAPE, "intermediate_size": 32, **changes})).double()
+    drawn = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.2)
+    return one.eval()
+
+
+def batch(*rows: list[int]) -> Batch:
+    ids = np.concatenate(rows)
+    return Batch.from_flat(ids, 0 * ids, [len(row) for row in rows])
+
+
+def same_attention(theirs: nn.MultiheadAttention, ours: nn.Module, prefix: str, output: str) -> None:
+    parts = [ours.get_submodule(f"{prefix}{name}") for name in ("query", "key", "value")]
+    theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+    theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(ours.get_submodule(output).state_dict())
+
+
+@torch.no_grad()
+def logits_of_torch(one: EncoderDecoder, source: list[int], target: list[int]) -> torch.Tensor:
+    """`torch.nn.Transformer` without the norms that it has after the last layers, on one pair."""
+    config, options = one.config, {"dropout": 0.0, "layer_norm_eps": one.config.layer_norm_eps, "dtype": torch.float64}
+    sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(*sizes, **options), config.num_hidden_layers, enable_nested_tensor=False
+    )
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(*sizes, **options), config.num_hidden_layers)
+    # It draws new parameters, so the values are copied afterwards.
+    whole = nn.Transformer(custom_encoder=encoder, custom_decoder=decoder, d_model=config.hidden_size, nhead=4).eval()
+    for theirs, ours in zip([*encoder.layers, *decoder.layers], [*one.encoder, *one.decoder], strict=True):
+        assert isinstance(ours, Layer)
+        same_attention(theirs.self_attn, ours, "", "attention_output")
+        norms = [ours.attention_norm, ours.output_norm]
+        if isinstance(ours, DecoderLayer):
+            same_attention(theirs.multihead_attn, ours, "source_", "source_output")
+            norms.insert(1, ours.source_norm)
+        for number, norm in enumerate(norms, start=1):
+            theirs.get_submodule(f"norm{number}").load_state_dict(norm.state_dict())
+        theirs.linear1.load_state_dict(ours.intermediate.state_dict())
+        theirs.linear2.load_state_dict(ours.output.state_dict())
+    table = one.embeddings.word.weight
+    vectors = [
+        (table[ids] * config.hidden_size**0.5 + sinusoidal_positions(len(ids), config.hidden_size)).unsqueeze(1)
+        for ids in (source, target)
+    ]
+    mask = torch.triu(torch.ones(len(target), len(target), dtype=torch.bool), diagonal=1)
+    return whole(*vectors, tgt_mask=mask)[:, 0] @ table.T
+
+
+def test_the_logits_equal_those_of_torch_pair_by_pair():
+    one = model()
+    with torch.no_grad():
+        found = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
+    for logits, source, target in zip(found, SOURCES, TARGETS, strict=True):
+        torch.testing.assert_close(logits, logits_of_torch(one, source, target), atol=1e-10, rtol=1e-10)
+
+
+def test_a_target_token_changes_no_earlier_output_and_a_source_token_changes_all():
+    one = model()
+    with torch.no_grad():
+        before = one(batch([2, 5, 6, 3]), batch([2, 12, 13, 14]))
+        later = one(batch([2, 5, 6, 3]), batch([2, 12, 13, 15]))
+        other = one(batch([2, 5, 7, 3]), batch([2, 12, 13, 14]))
+    assert ((before - later).abs() > 1e-9).any(1).tolist() == [False, False, False, True]
+    assert ((before - other).abs() > 1e-9).any(1).all()
+
+
+def test_positions_shifted_by_a_number_are_a_rotation_of_the_positions():
+    """PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+    table = sinusoidal_positions(40, 16).double()
+    for shift in (1, 7):
+        rates = 10000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+        sin, cos = (shift * rates).sin(), (shift * rates).cos()
+        even, odd = table[:-shift, 0::2], table[:-shift, 1::2]
+        turned = torch.stack([even * cos + odd * sin, odd * cos - even * sin], dim=2).flatten(1)
+        torch.testing.assert_close(turned, table[shift:], atol=1e-6, rtol=0)
+
+
+def test_targets_read_piece_by_piece_with_a_memory_have_the_logits_of_one_pass():
+    one, memory = model(), Memory()
+    sources, targets = SOURCES[:2], ([2, 12, 13, 14], [2, 15, 16, 17])
+    with torch.no_grad():
+        whole = one(batch(*sources), batch(*targets)).view(2, 4, -1)
+        source = one.encode(batch(*sources))
+        for step in range(4):
+            now = one.decode(batch(*[row[step : step + 1] for row in targets]), source, memory=memory)
+            torch.testing.assert_close(now, whole[:, step])
+    assert set(source.kept) == {"1.key", "1.value", "2.key", "2.value"}
+    swapped = source.of_rows([1, 0, 1])
+    assert swapped.lengths == (3, 5, 3)
+    with torch.no_grad():
+        again = one.decode(batch([15], [12], [15]), swapped, memory=Memory())
+        alone = one.decode(batch([15]), one.encode(batch(sources[1])), memory=Memory())
+    torch.testing.assert_close(again[2:], alone)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "absolute", "none"])
+def test_parameters_are_counted_as_they_are_built(positions):
+    one = model(position_embedding_type=positions)
+    assert sum(parameter.numel() for parameter in one.parameters()) == one.config.num_parameters()
+
+
+def test_dropout_is_a_function_of_the_pair():
+    one = model(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    with torch.no_grad():
+        together = one(batch(*SOURCES), batch(*TARGETS), noise=RowNoise(1, 2, [0, 1, 2]))
+        parts = together.split([len(row) for row in TARGETS])
+        for number, part in enumerate(parts):
+            alone = one(batch(SOURCES[number]), batch(TARGETS[number]), noise=RowNoise(1, 2, [number]))
+            torch.testing.assert_close(alone, part)
+        assert (together - one(batch(*SOURCES), batch(*TARGETS))).abs().max() > 1e-3

@@ -1,0 +1,36 @@
+"""The benchmark of `make gpu` runs on the CPU with a small model, and both sides compute the same loss."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark_of_gpus(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("gpu_speed")
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+def test_every_line_runs_with_a_small_model(benchmark_of_gpus, monkeypatch):
+    monkeypatch.setattr(benchmark_of_gpus, "WARM_UP", 0)
+    monkeypatch.setattr(benchmark_of_gpus, "write_result", lambda *_: pytest.fail("a result of a CPU was written"))
+    found = benchmark_of_gpus.main("--device cpu --precision fp32 --size tiny --rows 4 --rounds 1 --eager".split())
+    assert list(found) == ["base", "large", "embed"]
+    losses = found["base"]["losses_without_dropout"]
+    assert losses["ours"] == pytest.approx(losses["transformers"], abs=1e-3)
+    assert found["base"]["tokens_per_second"].keys() == {"ours", "transformers"}
+    assert (found["base"]["real_tokens"], found["base"]["tflop_per_step"] > 0) == (4 * 128, True)
+    assert found["base"]["utilization"] == {"ours": None, "transformers": None}
+    assert found["embed"]["real_tokens"] == benchmark_of_gpus.natural_lengths(4 * 64).sum()
+
+
+def test_the_lengths_of_a_large_model_are_those_of_the_packed_corpus(benchmark_of_gpus):
+    lengths = benchmark_of_gpus.packed_lengths(4000)
+    assert lengths.mean() == pytest.approx(254, rel=0.02)
+    assert np.mean(lengths == 512) == pytest.approx(0.235, abs=0.001)
+    assert lengths.min() >= 5

@@ -1,0 +1,46 @@
+"""BLEU against the worked examples of its paper and of NLTK's documentation."""
+
+import math
+
+import pytest
+
+from bertsmith.metrics.bleu import bleu, runs, words_of
+
+GUIDE = "It is a guide to action which ensures that the military always obeys the commands of the party".split()
+GUIDE_REFERENCES = [
+    "It is a guide to action that ensures that the military will forever heed Party commands".split(),
+    "It is the guiding principle which guarantees the military forces always being under the command of the "
+    "Party".split(),
+    "It is the practical guide for the army always to heed the directions of the party".split(),
+]
+BOOK = "he read the book because he was interested in world history".split()
+BOOK_REFERENCE = "he was interested in world history because he read the book".split()
+
+
+def test_the_worked_examples_of_nltk():
+    assert bleu([GUIDE], [GUIDE_REFERENCES]) == pytest.approx(0.5045666840058485, abs=1e-12)
+    assert bleu([GUIDE, BOOK], [GUIDE_REFERENCES, [BOOK_REFERENCE]]) == pytest.approx(0.5920778868801042, abs=1e-12)
+
+
+def test_repeated_words_count_as_often_as_in_a_reference():
+    """The example of the paper: the modified precision of seven times "the" is 2/7."""
+    references = ["the cat is on the mat".split(), "there is a cat on the mat".split()]
+    most = runs(references[0], 1) | runs(references[1], 1)
+    assert (runs(["the"] * 7, 1) & most).total() == 2
+    assert bleu([["the"] * 7], [references]) == 0.0
+
+
+def test_a_perfect_translation_has_1_and_a_shorter_one_less():
+    whole = "a b c d e f g h".split()
+    assert bleu([whole], [[whole]]) == 1.0
+    assert bleu([whole[:6]], [[whole]]) == pytest.approx(math.exp(1 - 8 / 6))
+    assert bleu([whole], [[whole[:5]]]) < 1.0
+
+
+def test_the_closest_reference_decides_on_brevity_and_the_shorter_of_two_as_close():
+    words = "a b c d e f".split()
+    assert bleu([words], [[words[:4], [*words, "g", "h"]]]) == 1.0
+
+
+def test_words_are_cut_at_punctuation():
+    assert words_of("Größe: 3,5 m!") == ["Größe", ":", "3", ",", "5", "m", "!"]

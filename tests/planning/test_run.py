@@ -1,0 +1,163 @@
+"""The plan of a pre-training: steps, hours, price, and what it refuses."""
+
+import json
+
+import pytest
+
+import bertsmith
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import BertsmithError, ConfigError, InputError
+from bertsmith.planning.plan import seconds_of, steps_of
+from bertsmith.planning.run import plan_pretraining
+from bertsmith.training.budget import RESERVE, Durations
+from bertsmith.training.devices import GPUS
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.settings import TrainSettings
+
+RUN = {"size": "tiny", "max_length": 24, "rows_per_step": 8, "evaluation_rows": 8}
+DURATIONS = Durations(step=2.0, evaluation=10.0, checkpoint=3.0)
+
+
+@pytest.fixture(scope="module")
+def measured(corpus):
+    with bertsmith.quiet():
+        return plan_pretraining(
+            corpus, **RUN, device="cpu", precision="fp32", steps=50, evaluate_every=20, probe_seconds=0.1
+        )
+
+
+def gpu_plan(corpus, **settings):
+    return plan_pretraining(corpus, **{**RUN, "device": "h200", "steps": 1000, **settings})
+
+
+def test_the_parts_of_a_measured_plan_are_those_of_the_run(measured, corpus):
+    rates = measured.rates
+    assert measured.seconds["steps"] == pytest.approx(50 * rates.seconds_per_step)
+    assert measured.seconds["evaluations"] == pytest.approx(4 * rates.seconds_per_evaluation)  # 0, 20, 40 and 50
+    assert measured.seconds["checkpoints"] == pytest.approx(4 / 3 * rates.seconds_per_checkpoint)
+    assert min(rates.seconds_per_step, rates.seconds_per_evaluation, rates.seconds_per_checkpoint) > 0
+    assert measured.hours == pytest.approx(sum(measured.seconds.values()) / 3600)
+    assert measured.corpus_tokens == Corpus.open(corpus).document_lengths.sum()
+
+
+def test_the_tokens_of_a_plan_are_those_of_the_run(measured, corpus, tmp_path):
+    with bertsmith.quiet():
+        result = bertsmith.pretrain(
+            corpus, tmp_path / "run", **RUN, device="cpu", precision="fp32", steps=50, evaluate_every=20
+        )
+    assert measured.tokens == pytest.approx(result.tokens, rel=0.05)
+    assert len(RunFolder.open(tmp_path / "run").metrics("evaluation")) == 4
+    tensors = [one.stat().st_size for one in (tmp_path / "run" / "checkpoints").glob("*50/*.safetensors")]
+    assert measured.memory.checkpoint == pytest.approx(sum(tensors), rel=0.01)
+
+
+def test_measuring_trains_nothing_and_writes_nothing(corpus):
+    before = sorted(path for path in corpus.parent.rglob("*"))
+    with bertsmith.quiet():
+        found = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
+    assert sorted(path for path in corpus.parent.rglob("*")) == before
+    assert found.steps == 5
+
+
+def test_passes_are_over_the_text_of_the_corpus(corpus):
+    one, three = (gpu_plan(corpus, steps=None, passes=passes) for passes in (1, 3))
+    assert one.passes == pytest.approx(1, abs=0.2)
+    assert three.steps == pytest.approx(3 * one.steps, abs=2)
+
+
+def test_a_gpu_that_is_not_here_is_estimated_from_its_peak(corpus):
+    plan = gpu_plan(corpus, utilization=0.5)
+    assert plan.precision == "bf16"
+    assert plan.rates.seconds_per_step == pytest.approx(plan.work.total / (0.5 * GPUS["h200"].half * 1e12))
+    assert plan.available == 141e9
+    assert any("estimate" in note for note in plan.notes)
+    assert gpu_plan(corpus, device="t4").precision == "fp32"
+
+
+def test_more_processes_share_the_steps_and_exchange_their_gradients(corpus):
+    one, eight = gpu_plan(corpus), gpu_plan(corpus, machines=2, processes=4, bandwidth=10, price=3)
+    exchanged = 2 * 7 / 8 * 4 * one.parameters / 10e9 * 1000
+    assert eight.seconds["steps"] == pytest.approx(one.seconds["steps"] / 8)
+    assert eight.seconds["exchange of gradients"] == pytest.approx(exchanged)
+    assert eight.price == pytest.approx(2 * 3 * eight.hours)
+    assert one.price is None
+    assert "exchange of gradients" not in one.seconds
+
+
+def test_processes_on_the_cores_of_one_machine_share_them(corpus, measured):
+    with bertsmith.quiet():
+        two = plan_pretraining(
+            corpus, **RUN, device="cpu", precision="fp32", steps=50, processes=2, probe_seconds=0.1, bandwidth=10**6
+        )
+    assert two.seconds["steps"] == pytest.approx(50 * two.rates.seconds_per_step)
+    assert two.available == measured.available // 2
+
+
+def test_the_steps_of_a_budget_in_minutes_are_those_that_fit():
+    training = TrainSettings(minutes=10, evaluate_every=100, save_minutes=None)
+    steps = steps_of(training, DURATIONS, 20.0, 1000)
+    usable = 600 * (1 - RESERVE) - 20
+    assert steps == int((usable - 2 * 3 - 10) / (2 + 10 / 100))
+    assert steps_of(TrainSettings(tokens=5000), DURATIONS, 0, 1000) == 5
+    assert steps_of(TrainSettings(steps=7), DURATIONS, 0, 1000) == 7
+    with pytest.raises(ConfigError, match=r"expected a budget long enough for one step; found 0\.1 minutes"):
+        steps_of(TrainSettings(minutes=0.1), DURATIONS, 0, 1000)
+
+
+def test_the_seconds_of_a_run_count_what_the_loop_does():
+    training = TrainSettings(steps=100, evaluate_every=30, save_every=40, save_minutes=1.0, evaluate_at_start=False)
+    found = seconds_of(100, training, DURATIONS, 5.0)
+    assert found["evaluations"] == 4 * 10  # 30, 60, 90 and 100
+    # Two by steps, one at the end, four by time in 245 seconds, and the model folder.
+    assert found["checkpoints"] == pytest.approx((2 + 1 + 4 + 1 / 3) * 3)
+    assert (found["start"], found["steps"]) == (5, 200)
+
+
+def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps(measured.to_dict()), encoding="utf-8")
+    again = plan_pretraining(corpus, **RUN, rates=str(path), steps=500)
+    assert again.rates.seconds_per_step == pytest.approx(measured.rates.seconds_per_step, abs=1e-6)
+    assert again.rates.source == "read"
+    assert again.precision == "fp32"
+    with pytest.raises(InputError, match="found one with"):
+        plan_pretraining(corpus, **{**RUN, "size": "mini"}, rates=str(path), steps=5)
+    with pytest.raises(InputError, match="found one with"):
+        plan_pretraining(corpus, **RUN, rates=str(path), precision="bf16", steps=5)
+    path.write_text('{"parameters": 3}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"expected a plan in .*; found no precision"):
+        plan_pretraining(corpus, **RUN, rates=str(path), steps=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"size": "huge"}, "expected a known model size; found 'huge'"),
+        ({"device": "h2000"}, "the name of a GPU; found 'h2000'"),
+        ({"machines": 0}, "expected machines above 0"),
+        ({"utilization": 1.5}, "expected utilization above 0, at most 1"),
+        ({"price": -1.0}, "expected a price of at least 0"),
+        ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
+        ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
+        ({"device": "cuda:x"}, "expected a CUDA device"),
+        ({"size": None}, "expected one of a model size"),
+        ({"sise": "tiny"}, "expected a known setting; found 'sise'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(corpus, settings, message):
+    with pytest.raises(BertsmithError, match=message):
+        plan_pretraining(corpus, **{**RUN, "device": "cpu", "steps": 5, **settings})
+
+
+def test_a_folder_that_is_no_corpus_is_refused(tmp_path):
+    with pytest.raises(BertsmithError, match="corpus"):
+        plan_pretraining(tmp_path, size="tiny", device="h200", steps=5)
+
+
+def test_the_lines_say_what_the_json_says(corpus):
+    plan = gpu_plan(corpus, price=2.5, steps=10**9)
+    text, values = "\n".join(plan.lines()), plan.to_dict()
+    assert f"{values['hours']:.3g} hours" in text
+    assert f"price {values['price']:,.2f}" in text
+    assert "estimated at 35% of the peak" in text
+    assert values["bytes"]["total"] == plan.memory.total

@@ -1,0 +1,172 @@
+"""ELMo on contiguous text: both directions carry their state, and resumed = straight."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bertsmith.checkpoints.assembly import untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.corpus.shards import Corpus
+from bertsmith.encoders.elmo import ElmoConfig
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.files import read_json_lines
+from bertsmith.model.batch import Batch
+from bertsmith.pretraining.language_model import LanguageModelling
+from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.runtime import choose
+from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
+
+OBJECTIVE = "forward+backward-language-model"
+TRACKS, WINDOW = 3, 12
+
+
+def work(
+    folder: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, sampled_pieces: int | None = None
+) -> LanguageModelling:
+    source = Corpus.open(folder)
+    config = ElmoConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=8,
+        intermediate_size=6,
+        num_filters=64,
+        hidden_dropout_prob=dropout,
+        cell_clip=0.5,
+    )
+    return LanguageModelling(
+        untrained(config, 1, VOCABULARY),
+        source,
+        source.held_out(),
+        source.vocabulary,
+        PretrainingDataSettings(objective=OBJECTIVE, max_length=WINDOW),
+        choose("cpu", "fp32"),
+        PretrainingRunSettings(
+            size="tiny", rows_per_step=TRACKS, micro_tokens=micro_tokens, sampled_pieces=sampled_pieces
+        ),
+        unigram=source.token_counts(),
+    )
+
+
+def step_loss(workload: LanguageModelling, step: int) -> tuple[float, dict[str, float]]:
+    total, sums = 0.0, dict[str, float]()
+    for one in workload.plan(step, 0, 1).micro_batches:
+        loss, parts = workload.loss(workload.model, one)
+        total += float(loss.detach())
+        sums = sums | {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
+    return total, sums
+
+
+def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corpus):  # noqa: F811
+    workload = work(corpus)
+    found = [step_loss(workload, step) for step in range(3)]
+    assert workload.windows.start(3) == 3 * WINDOW
+    total, expected = 3 * WINDOW, np.zeros((3, 2))
+    counts = np.zeros((3, 2))
+    for way, (text, logits_of) in enumerate(zip(workload.texts, ("mlm_logits", "backward_logits"), strict=True)):
+        tokens, targets = text.window(0, total)
+        for track in range(TRACKS):
+            ids, every = tokens[track], torch.arange(total)
+            with torch.no_grad():
+                output = workload.model(Batch.from_flat(ids, 0 * ids, [total]), masked=every, backward=every)
+            gold = torch.from_numpy(targets[track].copy())
+            nll = F.cross_entropy(getattr(output, logits_of), gold, reduction="none").numpy()
+            nll = np.where(text.is_open(targets[track]), nll, 0.0)
+            steps = np.split(nll, 3)[:: -1 if way else 1]  # the backward track begins at the end of its text
+            expected[:, way] += [one.sum() for one in steps]
+            counts[:, way] += [(one > 0).sum() for one in steps]
+    for step, (loss, sums) in enumerate(found):
+        assert [sums["forward_nll"], sums["backward_nll"]] == pytest.approx(expected[step].tolist(), abs=1e-3)
+        assert [sums["forward_count"], sums["backward_count"]] == counts[step].tolist()
+        assert loss == pytest.approx((expected[step] / counts[step]).sum(), abs=1e-4)
+
+
+@pytest.mark.parametrize("sampled", [None, 6])
+def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus, sampled):  # noqa: F811
+    whole, split = (work(corpus, micro_tokens=size, dropout=0.3, sampled_pieces=sampled) for size in (4096, 1))
+    assert [len(one.plan(0, 0, 1).micro_batches) for one in (whole, split)] == [2, 2 * TRACKS]
+    for step in range(2):
+        assert step_loss(whole, step)[0] == pytest.approx(step_loss(split, step)[0], rel=1e-5)
+    state = whole.carried(2)
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
+        f"{kind}.{layer}": (2 * TRACKS, width) for layer in range(2) for kind, width in (("hidden", 4), ("cells", 6))
+    }
+    for name, tensor in state.items():
+        torch.testing.assert_close(split.carried(2)[name], tensor)
+        assert tensor.any(dim=1).all(), "all tracks of both directions have a state"
+
+
+def test_a_sample_changes_the_loss_of_a_step_but_not_held_out_figures(corpus):  # noqa: F811
+    plain, sampled = work(corpus), work(corpus, sampled_pieces=6)
+    assert abs(step_loss(plain, 0)[0] - step_loss(sampled, 0)[0]) > 1e-2
+    figures = sampled.evaluate(sampled.model)
+    assert figures == plain.evaluate(plain.model)
+    assert figures["forward_perplexity"] == pytest.approx(np.exp(figures["forward_loss"]))
+    assert figures["loss"] == pytest.approx(figures["forward_loss"] + figures["backward_loss"])
+
+
+def test_the_state_of_one_direction_alone_is_refused(corpus):  # noqa: F811
+    with pytest.raises(CheckpointError, match="the state of 6 tracks in the checkpoint of step 4"):
+        work(corpus).carry(4, {"hidden.0": torch.zeros(TRACKS, 4)})
+
+
+def settings(**changes: object) -> tuple:
+    given = {"size": "tiny", "architecture": "elmo", "objective": OBJECTIVE, "rows_per_step": TRACKS}
+    given |= {"max_length": WINDOW, "dropout": 0.1, "device": "cpu", "precision": "fp32", "log_every": 1}
+    return settings_from_recipe({**given, **changes})
+
+
+def test_a_resumed_run_is_the_straight_run_to_the_bit(corpus, tmp_path):  # noqa: F811
+    class StopError(Exception):
+        pass
+
+    def stop(step: int, values: object) -> None:
+        if step == 5:
+            raise StopError
+
+    given = {"steps": 7, "save_every": 2, "evaluate_every": 5, "sampled_pieces": 20}
+    pretrain(corpus, tmp_path / "straight", *settings(**given))
+    with pytest.raises(StopError):
+        pretrain(corpus, tmp_path / "broken", *settings(**given), on_evaluation=stop)
+    assert (tmp_path / "broken/checkpoints/step-00000004/carried.safetensors").is_file()
+    pretrain(corpus, tmp_path / "broken", *settings(**given), resume=True)
+    for name in ("model", "optimizer", "carried"):
+        straight, broken = (
+            (tmp_path / run / "checkpoints/step-00000007" / f"{name}.safetensors").read_bytes()
+            for run in ("straight", "broken")
+        )
+        assert straight == broken, name
+
+
+def test_both_directions_learn(corpus, tmp_path):  # noqa: F811
+    pretrain(corpus, tmp_path / "run", *settings(steps=40, dropout=0.0, initialization="random"))
+    lines = [line for line in read_json_lines(tmp_path / "run/metrics.jsonl") if line["kind"] == "evaluation"]
+    for way in ("forward", "backward"):
+        name = f"held_out_{way}_perplexity"
+        assert lines[-1][name] < 0.8 * lines[0][name]
+    folder = load_any(tmp_path / "run/model")
+    assert (folder.metadata.objective, folder.parts) == (OBJECTIVE, ("mlm",))
+
+
+def test_it_is_refused_for_several_processes_and_for_other_architectures(corpus, tmp_path, monkeypatch):  # noqa: F811
+    for architecture in ("bert", "awd-lstm"):
+        with pytest.raises(ConfigError, match="an objective for the architecture"):
+            pretrain(corpus, tmp_path / "run", *settings(steps=1, architecture=architecture))
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"one process for forward\+backward-language-model"):
+        pretrain(corpus, tmp_path / "run", *settings(steps=1))
+
+
+def test_the_recipe_gives_windows_and_tracks_only_with_this_objective():
+    given = {"size": "tiny", "architecture": "elmo", "steps": 5}
+    run, data, _ = settings_from_recipe({**given, "objective": OBJECTIVE})
+    assert (run.rows_per_step, data.max_length) == (32, 70)
+    run, data, training = settings_from_recipe({**given, "objective": OBJECTIVE, "recipe": "2018"})
+    assert (run.rows_per_step, data.max_length, training.clip_norm) == (128, 20, 10.0)
+    assert settings_from_recipe({**given, "recipe": "2018"})[0].rows_per_step == 256
+    assert settings_from_recipe(given)[1].objective == "forward+backward"
+    assert settings_from_recipe(given)[1].max_length == 128

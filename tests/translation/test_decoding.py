@@ -1,0 +1,115 @@
+"""The search: greedy against a loop, a wide beam against all translations, scores against one pass, any batch."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
+from bertsmith.errors import InputError
+from bertsmith.model.batch import Batch
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.translation.decoding import Found, penalty, search, translate
+from bertsmith.translation.pairs import rows_of
+from bertsmith.translation.settings import SearchSettings
+
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "b", "c"]))
+CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
+TEXTS = ("a b", "c", "b b a", "a c b a")
+
+
+def model(seed: int = 0, *, ends: float = 0.0) -> EncoderDecoder:
+    config = TransformerConfig(
+        vocab_size=8,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
+    one = EncoderDecoder(config).double()
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.5)
+        one.embeddings.word.weight[SEP] += ends * one.decoder[-1].output_norm.bias
+    return one.eval()
+
+
+@torch.no_grad()
+def shares(one: EncoderDecoder, row: np.ndarray, written: list[int]) -> torch.Tensor:
+    """The log probabilities [pieces + 1, V] after [CLS] and each piece, in one pass."""
+    source, target = (Batch.from_flat(np.array(ids), np.zeros(len(ids), int), [len(ids)]) for ids in (row, written))
+    return one(source, target).log_softmax(1)
+
+
+def logprob(one: EncoderDecoder, row: np.ndarray, ids: tuple[int, ...], *, ends: bool) -> float:
+    found = shares(one, row, [CLS, *ids])
+    gold = [*ids, SEP] if ends else list(ids)
+    return float(sum(found[place, id] for place, id in enumerate(gold)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_of_one_takes_the_likeliest_piece_each_time(seed):
+    one, settings = model(seed), SearchSettings(beam=1, longer=5)
+    for row, found in zip(
+        rows_of(TEXTS, TOKENIZER), search(one, TOKENIZER, rows_of(TEXTS, TOKENIZER), settings), strict=True
+    ):
+        ids: list[int] = []
+        limit = min(len(row) + 5, 15)
+        while len(ids) < limit:
+            best = max((SEP, 5, 6, 7), key=lambda id: float(shares(one, row, [CLS, *ids])[-1, id]))
+            if best == SEP:
+                break
+            ids.append(best)
+        assert found.ids == tuple(ids)
+        assert found.has_ended == (len(ids) < limit)
+
+
+@pytest.mark.parametrize(("seed", "alpha"), [(0, 0.6), (1, 0.0), (2, 1.0), (3, 0.6)])
+def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha):
+    one, settings = model(seed, ends=1.0), SearchSettings(beam=200, longer=1, length_penalty=alpha)
+    for row in rows_of(TEXTS[:2], TOKENIZER):
+        limit = len(row) + 1
+        every = [ids for length in range(limit) for ids in itertools.product((5, 6, 7), repeat=length)]
+        scored = {ids: logprob(one, row, ids, ends=True) / penalty(len(ids) + 1, settings) for ids in every}
+        best = max(scored, key=scored.__getitem__)
+        (found,) = search(one, TOKENIZER, [row], settings)
+        assert found.has_ended
+        assert found.ids == best
+        assert found.score == pytest.approx(scored[best], rel=1e-12)
+
+
+def test_scores_are_the_log_probabilities_of_one_pass():
+    one, settings = model(2), SearchSettings(beam=3, longer=4)
+    rows = rows_of(TEXTS, TOKENIZER)
+    for row, found in zip(rows, search(one, TOKENIZER, rows, settings), strict=True):
+        length = len(found.ids) + found.has_ended
+        expected = logprob(one, row, found.ids, ends=found.has_ended) / penalty(length, settings)
+        assert found.score == pytest.approx(expected, rel=1e-12)
+        assert not set(found.ids) & TOKENIZER.vocabulary.special_ids
+
+
+def test_a_translation_does_not_depend_on_the_other_texts():
+    one, settings = model(1, ends=0.5), SearchSettings(beam=3, longer=6)
+    together = translate(one, TOKENIZER, ["", *TEXTS], settings)
+    assert together[0].text == ""
+    for text, found in zip(TEXTS, together[1:], strict=True):
+        (alone,) = translate(one, TOKENIZER, [text], settings)
+        assert (alone.text, alone.has_ended) == (found.text, found.has_ended)
+        assert alone.score == pytest.approx(found.score, rel=1e-12)
+    assert translate(one, TOKENIZER, [], settings) == []
+
+
+def test_a_translation_that_does_not_end_is_as_long_as_allowed_and_says_so():
+    one = model(0, ends=-50.0)
+    (found,) = search(one, TOKENIZER, rows_of(["a b"], TOKENIZER), SearchSettings(beam=2, longer=2))
+    assert isinstance(found, Found)
+    assert (len(found.ids), found.has_ended) == (6, False)
+
+
+def test_a_text_that_is_too_long_is_refused_by_its_place():
+    with pytest.raises(InputError, match="at most 16 tokens in line 2; found 17"):
+        translate(model(), TOKENIZER, ["a", "a " * 15], SearchSettings(), places=["line 1", "line 2"])

@@ -1,0 +1,238 @@
+"""Training on pairs: the loss, any split of a step, resumed = straight, a task that is learned, bad input."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.encoders.encoder_decoder import EncoderDecoder
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.files import read_json, write_json
+from bertsmith.model.batch import Batch
+from bertsmith.runtime import choose
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.translation.decoding import translate
+from bertsmith.translation.model_folder import read_translation_model
+from bertsmith.translation.pairs import encode_pairs, read_pairs
+from bertsmith.translation.run import settings_of_run, train_translation
+from bertsmith.translation.settings import SearchSettings, TranslationSettings, settings_from
+from bertsmith.translation.workload import TranslationTraining
+
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdef"]))
+
+
+def pairs(count: int, seed: int = 0, longest: int = 5) -> list[tuple[str, str]]:
+    """Letters, and the same letters in reverse."""
+    rng = np.random.default_rng(seed)
+    words = [rng.choice(list("abcdef"), rng.integers(1, longest + 1)).tolist() for _ in range(count)]
+    return [(" ".join(one), " ".join(one[::-1])) for one in words]
+
+
+def write(path: Path, found: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in found), encoding="utf-8")
+    return path
+
+
+def work(
+    *, micro_tokens: int = 4096, dropout: float = 0.0, smoothing: float = 0.0, rows: int = 8
+) -> TranslationTraining:
+    settings = TranslationSettings(
+        rows_per_step=rows, micro_tokens=micro_tokens, dropout=dropout, label_smoothing=smoothing
+    )
+    encoded = encode_pairs(pairs(20), TOKENIZER, 128, "pairs")
+    model = EncoderDecoder(settings.config(len(TOKENIZER.vocabulary)), seed=1).double()
+    return TranslationTraining(
+        model, encoded, (pairs(6, 3), encode_pairs(pairs(6, 3), TOKENIZER, 128, "dev")), TOKENIZER,
+        choose("cpu", "fp64"), settings, seed=5,
+    )  # fmt: skip
+
+
+def step_loss(workload: TranslationTraining, step: int) -> tuple[float, dict[str, float], list[torch.Tensor]]:
+    workload.model.zero_grad(set_to_none=True)
+    total, sums = 0.0, dict[str, float]()
+    for one in workload.plan(step, 0, 1).micro_batches:
+        loss, parts = workload.loss(workload.model, one)
+        loss.backward()
+        total += loss.item()
+        sums = {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
+    return total, sums, [parameter.grad.clone() for parameter in workload.model.parameters()]
+
+
+def test_the_loss_is_that_of_each_next_piece_pair_by_pair_with_smoothed_labels():
+    workload, smoothed = work(), work(smoothing=0.1)
+    (batch,) = workload.plan(0, 0, 1).micro_batches
+    source = np.split(batch.source.token_ids.numpy(), np.cumsum(batch.source.lengths)[:-1])
+    target = np.split(batch.target.token_ids.numpy(), np.cumsum(batch.target.lengths)[:-1])
+    plain = smooth = 0.0
+    count, vocabulary = 0, len(TOKENIZER.vocabulary)
+    for texts in zip(source, target, strict=True):
+        with torch.no_grad():
+            rows = [Batch.from_flat(ids, 0 * ids, [len(ids)]) for ids in texts]
+            shares = workload.model(*rows).log_softmax(1)
+        for place, gold in enumerate([*texts[1][1:], TOKENIZER.vocabulary.sep_id]):
+            plain -= float(shares[place, gold])
+            smooth -= 0.9 * float(shares[place, gold]) + 0.1 / vocabulary * float(shares[place].sum())
+            count += 1
+        assert texts[0][1:-1].tolist() == texts[1][1:][::-1].tolist(), "the target is the reverse of the source"
+    total, sums, _ = step_loss(workload, 0)
+    assert total == pytest.approx(plain / count)
+    assert sums["piece_nll"] == pytest.approx(plain)
+    found, sums, _ = step_loss(smoothed, 0)
+    assert found == pytest.approx(smooth / count)
+    assert sums["piece_nll"] == pytest.approx(plain), "the log has the loss without smoothing"
+
+
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split():
+    whole = step_loss(work(dropout=0.2, smoothing=0.1), 2)
+    for micro_tokens in (40, 1):
+        split = step_loss(work(dropout=0.2, smoothing=0.1, micro_tokens=micro_tokens), 2)
+        assert split[0] == pytest.approx(whole[0], abs=1e-12)
+        assert split[1] == pytest.approx(whole[1])
+        for found, expected in zip(split[2], whole[2], strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_each_epoch_reads_every_pair_once_in_an_order_of_its_own():
+    workload = work(rows=5)
+    read = []
+    for step in range(8):
+        (batch,) = workload.plan(step, 0, 1).micro_batches
+        rows = batch.source.token_ids.split(batch.source.lengths)
+        places = np.argsort(batch.source.row_ids)
+        read += [tuple(rows[place].tolist()) for place in places]
+    everything = sorted(tuple(row.tolist()) for row in workload.pairs.sources)
+    assert sorted(read[:20]) == sorted(read[20:]) == everything
+    assert read[:20] != read[20:]
+    assert [batch.target.num_rows for batch in work(rows=45).plan(0, 0, 1).micro_batches] == [45]
+
+
+def test_figures_on_dev_pairs_have_perplexity_and_bleu():
+    workload = work()
+    workload.model.eval()
+    figures = workload.evaluate(workload.model)
+    assert figures["perplexity"] == pytest.approx(np.exp(figures["loss"]))
+    assert 0 <= figures["bleu"] <= 1
+    assert set(figures) == set(workload.higher_is_better())
+
+
+def settings(**changes: object) -> tuple:
+    given = {"pieces": 11, "rows_per_step": 16, "device": "cpu", "precision": "fp32", "log_every": 5}
+    return settings_from({**given, **changes})
+
+
+def test_a_resumed_run_is_the_straight_run_to_the_bit(tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(step: int, values: object) -> None:
+        if step == 5:
+            raise StopError
+
+    source, dev = write(tmp_path / "pairs.tsv", pairs(60)), write(tmp_path / "dev.tsv", pairs(8, 1))
+    chosen = settings(steps=7, save_every=2, evaluate_every=5)
+    train_translation(source, tmp_path / "straight", *chosen, dev=dev)
+    with pytest.raises(StopError):
+        train_translation(source, tmp_path / "broken", *chosen, dev=dev, on_evaluation=stop)
+    again = settings_of_run(tmp_path / "broken")
+    assert again[2:] == chosen
+    train_translation(again[0], tmp_path / "broken", *again[2:], dev=again[1], resume=True)
+    for name in ("model", "optimizer"):
+        files = [tmp_path / run / f"checkpoints/step-00000007/{name}.safetensors" for run in ("straight", "broken")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    with pytest.raises(RunError, match="settings that the run"):
+        train_translation(source, tmp_path / "broken", *settings(steps=9), dev=dev, resume=True)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    source, dev = write(folder / "pairs.tsv", pairs(400, longest=4)), write(folder / "dev.tsv", pairs(30, 7, longest=4))
+    chosen = settings(steps=250, dropout=0.0, rows_per_step=32, learning_rate=2e-3)
+    result = train_translation(source, folder / "run", *chosen, dev=dev)
+    assert result.scores["held_out_accuracy"] > 0.9
+    assert result.scores["held_out_bleu"] >= 0.0
+    return folder / "run"
+
+
+def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(trained, tmp_path):
+    model, tokenizer = read_translation_model(trained)
+    unseen = [pair for pair in pairs(60, 9, longest=4) if len(pair[0]) > 3][:20]
+    for beam in (1, 3):
+        found = translate(model, tokenizer, [source for source, _ in unseen], SearchSettings(beam=beam))
+        right = [one.text == target for one, (_, target) in zip(found, unseen, strict=True)]
+        assert np.mean(right) > 0.8
+        assert all(one.has_ended for one in found)
+    metadata = read_json(trained / "model/bertsmith.json")
+    assert (metadata["task"], metadata["steps"]) == ("translation", 250)
+    assert "translation" in (trained / "model/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\nc d\n", "a tab and another text in line 2 of .*found 1 cell"),
+        ("a\tb\tc\n", "line 1 of .*found 3 cells"),
+        ("a\t \n", "line 1 of"),
+        ("", "an empty file"),
+    ],
+)
+def test_a_line_that_is_no_pair_is_named(tmp_path, text, message):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        read_pairs(path)
+
+
+def test_long_pairs_are_left_out_and_counted(capsys):
+    found = encode_pairs([("a", "b"), ("a b c d", "a")], TOKENIZER, 4, "pairs.tsv")
+    assert len(found) == 1
+    assert "1 pair of 2 left out, with more than 4 tokens on a side" in capsys.readouterr().err
+    with pytest.raises(InputError, match="pairs of texts of at most 3 tokens"):
+        encode_pairs([("a b", "b a")], TOKENIZER, 3, "pairs.tsv")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"label_smoothing": 1.0}, "label_smoothing from 0"),
+        ({"size": "huge"}, "a known model size"),
+        ({"beam": 3}, "a known setting"),
+        ({"positions": "rotary"}, "position_embedding_type"),
+        ({"max_length": 2}, "max_length of at least 3"),
+    ],
+)
+def test_settings_out_of_range_are_refused(tmp_path, given, message):
+    source = write(tmp_path / "pairs.tsv", pairs(5))
+    with pytest.raises(ConfigError, match=message):
+        train_translation(source, tmp_path / "run", *settings(steps=1, **given))
+
+
+def test_the_rates_are_those_of_the_paper():
+    own, training = settings_from({"size": "base", "steps": 100_000, "warmup_steps": 4000})
+    assert (training.schedule, training.beta2, training.epsilon) == ("noam", 0.98, 1e-9)
+    assert training.learning_rate == pytest.approx(512**-0.5 * 4000**-0.5, abs=1e-6)
+    assert own.config(37_000).num_parameters() == 63_082_496
+
+
+def test_another_model_or_damaged_weights_are_refused(trained, tmp_path, monkeypatch):
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    with pytest.raises(ConfigError, match=r"a translation model in .*found model_type 'bert'"):
+        read_translation_model(tmp_path)
+    for path in (trained / "model").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    values = read_json(tmp_path / "config.json")
+    write_json(tmp_path / "config.json", {**values, "num_hidden_layers": 1})
+    with pytest.raises(CheckpointError, match=r"missing, unknown or of another shape: decoder\.1"):
+        read_translation_model(tmp_path)
+    with pytest.raises(BertsmithError):
+        read_translation_model(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match="an encoder with a decoder; use it with `bertsmith translate`"):
+        load_any(trained)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(ConfigError, match="one process for a translation model"):
+        train_translation("pairs.tsv", tmp_path / "run", *settings(steps=1))
