@@ -34,6 +34,15 @@ def test_the_help_lists_every_command(run) -> None:
     assert {command.name for command in COMMANDS} <= listed
 
 
+def test_a_command_that_does_not_train_is_refused_as_several_processes(run, monkeypatch) -> None:
+    """Each of them would do all of its work, and write to the same place."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = run("sizes")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.count("\n") == 1
+    assert "one of the commands pretrain, finetune, adapt, distill, distill corpus under torchrun" in result.err
+
+
 def test_the_version_is_printed(run) -> None:
     import bertsmith
 

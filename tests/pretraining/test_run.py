@@ -302,6 +302,13 @@ def test_a_corpus_at_an_address_gives_the_run_of_the_one_on_a_disk(corpus, tmp_p
     assert one.read_bytes() == other.read_bytes()
 
 
+def test_compiled_layers_are_not_divided_among_processes(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="expected --shard or --compile; found both"):
+        run(corpus, tmp_path / "run", compile=True, train={"shard": True})
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("architecture", ["bert", "modernbert", "albert"])
 def test_activation_checkpointing_changes_no_bit_with_dropout(corpus, tmp_path, architecture):
     models = []

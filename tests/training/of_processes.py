@@ -1,8 +1,9 @@
 """A program for several processes: divided models, and what goes wrong in one process; see test_sharding.py."""
 
+import errno
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,7 @@ from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, process_group, train
 from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.distributed import on_every_rank, on_first_rank
+from bertsmith.training.parts import save_tensors
 from training.toy import ToyWorkload, toy_settings
 
 
@@ -91,6 +93,14 @@ def refusal(work: Callable[[], object]) -> str:
     return ""
 
 
+def full_in_process_1(tensors: Mapping[str, torch.Tensor], path: Path, rank: Rank | None) -> None:
+    """Writes a part of a checkpoint, but for process 1 the disk is full at step 10."""
+    if rank is not None and rank.index == 1 and "step-00000010" in str(path):
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    save_tensors(tensors, path, rank)
+
+
 def main(out: Path) -> None:
     """Trains divided models into `out`; with the word resume, resumes the one of every optimizer."""
     torch.set_num_threads(1)
@@ -111,6 +121,10 @@ def main(out: Path) -> None:
             refusal(lambda: RunFolder.prepare(out / "data", {}, {"corpus": f"sha256:{rank.index}"}, rank=rank))
         )
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
+        with mock.patch("bertsmith.training.agreement.digest_of_code", return_value=f"code {rank.index}"):
+            lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
+        with mock.patch("bertsmith.training.checkpoint.save_tensors", full_in_process_1):
+            lines.append(refusal(lambda: trained(out / "full", rank, Work(), shard=True)))
         (out / f"lines-{rank.index}.txt").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -100,6 +100,12 @@ def pretrain(
         found=f"{rank.count} processes",
         fix="start it without torchrun",
     )
+    require(
+        rank.count == 1 or not (settings.compile and training.shard),
+        expected="--shard or --compile",
+        found="both; compiled layers cannot be divided among processes",
+        fix="leave one out",
+    )
     with process_group(rank, runtime.torch_device):
         begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
         return _pretrain(Path(corpus), Path(out), settings, data, training, begun, on_evaluation, teaching, runtime)

@@ -2,7 +2,8 @@
 
 A process that is slow is not seen in the time of a step, which is that of all of them. So each adds up the seconds of
 its own work: until its rows are prepared, and in the passes up to the last backward pass, which exchanges gradients. Of
-a model that is divided among the processes every pass waits for all, so only the first part is counted.
+a model that is divided among the processes every pass waits for all, so only the first part is counted. On a GPU the
+passes are only launched here, so the seconds are those of the host.
 """
 
 import statistics
