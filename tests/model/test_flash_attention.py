@@ -4,6 +4,7 @@ The kernel itself runs in tests/gpu/.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -120,3 +121,29 @@ def test_the_ends_of_sequences_are_copied_once_to_each_device():
     read = Read.at(batch, np.array([1, 2, 4, 7]))
     assert [one.tolist() for one in read.runs.ends(torch.device("cpu"))] == [[0, 1, 3, 4], [0, 2, 5, 8]]
     assert batch.runs.ends(torch.device("meta"))[0].is_meta
+
+
+class Queries(NamedTuple):
+    """What the choice of the kernel reads of a tensor."""
+
+    is_cuda: bool
+    dtype: torch.dtype
+    shape: tuple[int, int]
+    device: str = "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("queries", "capability", "expected"),
+    [
+        (Queries(True, torch.bfloat16, (9, 24)), (8, 0), True),
+        (Queries(True, torch.float16, (9, 24)), (9, 0), True),
+        (Queries(True, torch.float16, (9, 24)), (7, 5), False),
+        (Queries(True, torch.float32, (9, 24)), (9, 0), False),
+        (Queries(True, torch.bfloat16, (9, 12)), (9, 0), False),  # heads of width 4
+        (Queries(True, torch.bfloat16, (9, 3 * 264)), (9, 0), False),
+        (Queries(False, torch.bfloat16, (9, 24)), (9, 0), False),
+    ],
+)
+def test_the_kernel_is_chosen_by_what_it_supports(monkeypatch, queries, capability, expected):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert attention_module._has_flash(queries, HEADS) == expected

@@ -134,6 +134,7 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
     [
         ({"size": "huge"}, "expected a known model size; found 'huge'"),
         ({"device": "h2000"}, "the name of a GPU; found 'h2000'"),
+        ({"device": "h200", "precision": "fp16"}, "found fp16, whose gradients underflow"),
         ({"machines": 0}, "expected machines above 0"),
         ({"utilization": 1.5}, "expected utilization above 0, at most 1"),
         ({"price": -1.0}, "expected a price of at least 0"),

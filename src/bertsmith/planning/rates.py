@@ -13,7 +13,7 @@ import torch
 
 from bertsmith.errors import InputError
 from bertsmith.files import misfit, read_json
-from bertsmith.runtime import Rank, machine
+from bertsmith.runtime import Rank, machine, memory_bytes
 from bertsmith.training.budget import time_of_a_step, trial_plans
 from bertsmith.training.checkpoint import Position, write_checkpoint
 from bertsmith.training.guard import StopRequest
@@ -27,6 +27,10 @@ _KEYS: dict[str, Any] = {
     "precision": str,
     "rates": {
         "device": str,
+        "kind": str,
+        "memory": int,
+        "lanes": int,
+        "seconds_to_start": float,
         "tokens_per_step": float,
         "sequences_per_step": float,
         "seconds_per_step": float,
@@ -43,20 +47,28 @@ class Rates:
     Attributes:
         source: `MEASURED` here, `READ` from a plan, or `ESTIMATED`.
         device: what the seconds are those of.
+        kind: "cpu" or "cuda".
+        memory: of the machine, or of the GPU, in bytes; 0 if unknown.
+        lanes: micro-batches that are computed side by side.
         tokens_per_step: the mean.
         sequences_per_step: the mean.
         seconds_per_step: of an optimizer step.
         seconds_per_evaluation: on the held-out text.
         seconds_per_checkpoint: to write one.
+        seconds_to_start: from opening the corpus to the first step.
     """
 
     source: str
     device: str
+    kind: str
+    memory: int
+    lanes: int = 1
     tokens_per_step: float
     sequences_per_step: float
     seconds_per_step: float
     seconds_per_evaluation: float = 0.0
     seconds_per_checkpoint: float = 0.0
+    seconds_to_start: float = 0.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -68,12 +80,13 @@ class Rates:
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in vars(self).items()}
 
 
-def measure_rates(workload: Workload, settings: TrainSettings, seconds: float) -> Rates:
+def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, to_start: float) -> Rates:
     """The rates of a few real steps, one evaluation and one checkpoint on this machine; nothing is kept of them.
 
     Args:
         workload: it is trained for the time being, and restored.
         seconds: how long steps are measured, at least.
+        to_start: the seconds that it took to make the workload.
     """
     device = next(workload.model.parameters()).device
     devices = [device.index or 0] if device.type == "cuda" else []
@@ -86,15 +99,19 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float) -
         start = time.monotonic()
         trainer.evaluate()
         evaluation = time.monotonic() - start
-        described = machine()
+        described, is_gpu = machine(), device.type == "cuda"
         return Rates(
             source=MEASURED,
-            device=described["gpu"] if device.type == "cuda" else f"{described['processor']}, {_threads(described)}",
+            device=described["gpu"] if is_gpu else f"{described['processor']}, {_threads(described)}",
+            kind=device.type,
+            memory=torch.cuda.get_device_properties(device).total_memory if is_gpu else memory_bytes(),
+            lanes=workload.lanes,
             tokens_per_step=mean([plan.tokens for plan in plans]),
             sequences_per_step=mean([plan.sequences for plan in plans]),
             seconds_per_step=step,
             seconds_per_evaluation=evaluation,
             seconds_per_checkpoint=_checkpoint_seconds(trainer),
+            seconds_to_start=to_start,
         )
 
 
@@ -137,11 +154,12 @@ def read_rates(path: Path, *, parameters: int, precision: str | None) -> tuple[R
     return Rates(source=READ, **{name: found["rates"][name] for name in names}), str(found["precision"])
 
 
-def estimated_rates(device: str, reached: float, *, work: float, tokens: float, sequences: float) -> Rates:
+def estimated_rates(device: str, memory: int, reached: float, *, work: float, tokens: float, sequences: float) -> Rates:
     """The rates of a GPU that is not here.
 
     Args:
         device: what it is called.
+        memory: in bytes.
         reached: the floating-point operations per second of products that it reaches.
         work: the floating-point operations of a step.
         tokens: of a step.
@@ -150,6 +168,8 @@ def estimated_rates(device: str, reached: float, *, work: float, tokens: float, 
     return Rates(
         source=ESTIMATED,
         device=device,
+        kind="cuda",
+        memory=memory,
         tokens_per_step=tokens,
         sequences_per_step=sequences,
         seconds_per_step=work / reached,

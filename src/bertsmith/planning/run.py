@@ -15,7 +15,7 @@ from bertsmith.planning.memory import bare_model, counts_activations, memory_of
 from bertsmith.planning.plan import RunPlan, seconds_of, steps_of
 from bertsmith.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
 from bertsmith.planning.settings import PlanSettings
-from bertsmith.pretraining.fit import check_fit
+from bertsmith.pretraining.fit import check_fit, check_precision
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import settings_from_recipe
@@ -23,7 +23,7 @@ from bertsmith.pretraining.run import config_of, new_model, workload_of
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import counted
-from bertsmith.runtime import TRAINING_TOKENS, Rank, Runtime, choose, memory_bytes
+from bertsmith.runtime import TRAINING_TOKENS, Rank, Runtime, choose
 from bertsmith.settings import require, split_settings
 from bertsmith.training.budget import Durations, trial_plans
 from bertsmith.training.devices import Gpu, named_gpu
@@ -78,22 +78,20 @@ class _Planning:
         """The whole plan."""
         own, data = self.own, self.data
         plans, work = self._steps_and_work()
-        lanes, kind, start, available = 1, _GPU, 0.0, 0
         if self.gpu is not None:
             precision = self._precision_of(self.gpu)
             rates = self._estimated(self.gpu, precision, plans, work)
-            available = int(self.gpu.memory * 1e9)
         elif own.rates is not None:
             asked = None if self.run.precision == "auto" else self.run.precision
             rates, precision = read_rates(Path(own.rates), parameters=self.parameters, precision=asked)
         else:
             runtime = choose(own.device, self.run.precision)
-            kind, precision = runtime.device.split(":")[0], runtime.precision
-            rates, lanes, start = self._measured(runtime)
-            available = _memory_of_device(runtime) // (own.processes if kind == _CPU else 1)
+            rates, precision = self._measured(runtime), runtime.precision
+        check_precision(precision)
+        is_gpu, start = rates.kind == _GPU, rates.seconds_to_start
         ranks = own.machines * own.processes
         # Processes on the cores of one machine share them; each GPU has a process of its own.
-        workers = own.machines if kind == _CPU else ranks
+        workers = ranks if is_gpu else own.machines
         exchange = 2 * (ranks - 1) / ranks * 4 * self.parameters / own.bytes_per_second
         step = rates.seconds_per_step / workers
         durations = Durations(
@@ -111,10 +109,9 @@ class _Planning:
         seconds = seconds_of(steps, training, durations, start)
         if exchange:
             seconds |= {"steps": steps * step, "exchange of gradients": steps * exchange}
-        most = self.run.micro_tokens or TRAINING_TOKENS[kind]
-        tokens = min(most, int(rates.tokens_per_step / (ranks * lanes)))
+        most = self.run.micro_tokens or TRAINING_TOKENS[rates.kind]
+        tokens = min(most, int(rates.tokens_per_step / (ranks * rates.lanes)))
         length = max(data.max_length, self.run.long_length or 0)
-        is_gpu = kind == _GPU
         memory = memory_of(
             # The kernel for attention on a GPU keeps no weights, with or without dropout.
             dataclasses.replace(self.config, attention_probs_dropout_prob=0.0) if is_gpu else self.config,
@@ -124,7 +121,7 @@ class _Planning:
             rows=max(1, tokens // length),
             length=length,
             predictions=data.most_predictions if data.masked else length - 2,
-            lanes=lanes,
+            lanes=rates.lanes,
         )
         return RunPlan(
             parameters=self.parameters,
@@ -135,7 +132,7 @@ class _Planning:
             passes=steps * text / corpus_tokens,
             rates=rates,
             memory=memory,
-            available=available,
+            available=rates.memory if is_gpu else rates.memory // own.processes,
             work=work,
             seconds=seconds,
             notes=tuple(self._notes(rates, ranks)),
@@ -153,14 +150,14 @@ class _Planning:
                 work += workload.work(plan).times(1 / len(plans))
         return plans, work
 
-    def _measured(self, runtime: Runtime) -> tuple[Rates, int, float]:
-        """The rates on this machine, the lanes, and the seconds until the first step."""
+    def _measured(self, runtime: Runtime) -> Rates:
+        """The rates on this machine."""
         model = new_model(self.run, self.data, self.training.seed, self.corpus)
         if self.run.initialization == "corpus":
             initialize_from_corpus(model, self.corpus, self.training.seed)
         workload = workload_of(model, self.corpus, self.data, runtime, self.run)
-        start = time.monotonic() - self.started
-        return measure_rates(workload, self.training, self.own.probe_seconds), workload.lanes, start
+        to_start = time.monotonic() - self.started
+        return measure_rates(workload, self.training, self.own.probe_seconds, to_start)
 
     def _precision_of(self, gpu: Gpu) -> str:
         if self.run.precision != "auto":
@@ -188,6 +185,7 @@ class _Planning:
             )
         return estimated_rates(
             self.own.device,
+            int(gpu.memory * 1e9),
             peak * self.own.utilization,
             work=work.total,
             tokens=mean(plan.tokens for plan in plans),
@@ -211,13 +209,6 @@ class _Planning:
         if not counts_activations(self.config):
             notes.append(f"the activations of {self.config.display_name} are not counted in the memory")
         return notes
-
-
-def _memory_of_device(runtime: Runtime) -> int:
-    """The bytes of memory of this machine, or of its GPU."""
-    if runtime.device == _CPU:
-        return memory_bytes()
-    return int(torch.cuda.get_device_properties(runtime.torch_device).total_memory)
 
 
 def _counted_dtype(precision: str, *, is_gpu: bool) -> torch.dtype:

@@ -39,6 +39,16 @@ def check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
         )
 
 
+def check_precision(precision: str) -> None:
+    """Refuses fp16, which has no loss scale here; see docs/decisions/0027-training-on-a-gpu.md."""
+    require(
+        precision != "fp16",
+        expected="bf16 or fp32 for training",
+        found="fp16, whose gradients underflow without loss scaling",
+        fix="use --precision bf16 or fp32",
+    )
+
+
 def check_fit(
     config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:

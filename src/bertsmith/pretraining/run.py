@@ -26,7 +26,7 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
-from bertsmith.pretraining.fit import check_fit, check_rules
+from bertsmith.pretraining.fit import check_fit, check_precision, check_rules
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -88,12 +88,7 @@ def pretrain(
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     rank, runtime = Rank.from_environment(), choose(settings.device, settings.precision)
-    require(
-        runtime.precision != "fp16",
-        expected="bf16 or fp32 for training",
-        found="fp16, whose gradients underflow without loss scaling",
-        fix="use --precision bf16 or fp32",
-    )
+    check_precision(runtime.precision)
     require(
         rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
         expected=f"one process for {data.objective}, which carries the state of the model from step to step",

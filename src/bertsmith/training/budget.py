@@ -53,7 +53,7 @@ class Durations:
     checkpoint: float
 
     def fitting(self, seconds: float, settings: TrainSettings) -> tuple[int, int, float]:
-        """The number of steps that fit into some seconds, the steps between evaluations, and the other seconds.
+        """The number of steps that fit into some seconds, the steps between evaluations, and the seconds for one step.
 
         Args:
             seconds: what is left of the budget for steps, evaluations, checkpoints and the model folder.
@@ -72,7 +72,7 @@ class Durations:
         else:
             fixed += evaluations * self.evaluation
         steps = int((seconds - fixed) / each)
-        return steps, settings.evaluate_every or -(-steps // evaluations), fixed
+        return steps, settings.evaluate_every or -(-steps // evaluations), fixed + each
 
 
 def resolve(
@@ -143,10 +143,10 @@ def _resolve_minutes(
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
     spent = agreed(elapsed())
     durations = Durations(step=step_seconds, evaluation=evaluation_seconds, checkpoint=save_seconds)
-    steps, evaluate_every, fixed = durations.fitting(seconds * (1 - RESERVE) - spent, settings)
+    steps, evaluate_every, least = durations.fitting(seconds * (1 - RESERVE) - spent, settings)
     if steps < 1:
         rest = f" and evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
-        raise _too_short(seconds, spent + fixed + step_seconds, step_seconds, rest + before, resumed)
+        raise _too_short(seconds, spent + least, step_seconds, rest + before, resumed)
     return {
         "steps": steps,
         "evaluate_every": evaluate_every,
