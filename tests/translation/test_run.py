@@ -114,7 +114,6 @@ def test_figures_on_dev_pairs_have_perplexity_and_bleu():
     workload.model.eval()
     figures = workload.evaluate(workload.model)
     assert figures["perplexity"] == pytest.approx(np.exp(figures["loss"]))
-    assert 0 <= figures["bleu"] <= 1
     assert set(figures) == set(workload.higher_is_better())
 
 
@@ -153,7 +152,8 @@ def trained(tmp_path_factory) -> Path:
     chosen = settings(steps=250, dropout=0.0, rows_per_step=32, learning_rate=2e-3)
     result = train_translation(source, folder / "run", *chosen, dev=dev)
     assert result.scores["held_out_accuracy"] > 0.9
-    assert result.scores["held_out_bleu"] >= 0.0
+    assert result.scores["held_out_bleu"] > 0.5
+    assert "## Scores on 30 dev pairs" in (folder / "run/model/README.md").read_text()
     return folder / "run"
 
 

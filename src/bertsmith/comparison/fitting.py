@@ -1,4 +1,4 @@
-"""Fitting the cells of a comparison: what is missing is made and fitted, what fails is recorded, the others go on."""
+"""Fitting the cells of a comparison: what is missing is made and fitted; one failure does not end the others."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

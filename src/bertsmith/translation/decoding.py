@@ -115,7 +115,7 @@ def search(
         shares = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
         shares[:, never] = -torch.inf
         totals = shares.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
-        going: list[tuple[int, int, float]] = []  # the hypothesis that goes on, its next piece, the new log probability
+        extended: list[tuple[int, int, float]] = []  # the hypothesis, its next piece, the new log probability
         for owner in dict.fromkeys(owners):
             own = [number for number, one in enumerate(owners) if one == owner]
             open_ones = _extended(totals[own], [written[number] for number in own], end, finished[owner], settings)
@@ -126,15 +126,15 @@ def search(
                     for row, id, total in open_ones
                 ]
             elif not _is_done(finished[owner], open_ones, limits[owner], settings):
-                going += [(own[row], id, total) for row, id, total in open_ones]
-        parents = [number for number, _, _ in going]
+                extended += [(own[row], id, total) for row, id, total in open_ones]
+        parents = [number for number, _, _ in extended]
         if parents != list(range(len(owners))) and parents:
             memory, source = memory.of_rows(parents), source.of_rows(parents)
-        written = [(*written[number], id) for number, id, _ in going]
+        written = [(*written[number], id) for number, id, _ in extended]
         owners, last, scores = (
             [owners[number] for number in parents],
-            [id for _, id, _ in going],
-            [s for *_, s in going],
+            [id for _, id, _ in extended],
+            [s for *_, s in extended],
         )
     return [max(ones, key=lambda one: (one.has_ended, one.score)) for ones in finished]
 

@@ -18,11 +18,18 @@ TASK = "translation"
 
 
 def write_translation_model(
-    path: Path, model: EncoderDecoder, tokenizer: Tokenizer, metadata: ModelMetadata, *, replace: bool = False
+    path: Path,
+    model: EncoderDecoder,
+    tokenizer: Tokenizer,
+    metadata: ModelMetadata,
+    *,
+    scored_pairs: int = 0,
+    replace: bool = False,
 ) -> None:
     """Writes a model, its tokenizer, its metadata and a card.
 
     Args:
+        scored_pairs: the number of dev pairs that the scores are of.
         replace: overwrite an existing folder that contains a model.
     """
     config = model.config
@@ -30,7 +37,7 @@ def write_translation_model(
         write_json(partial / "config.json", {"model_type": config.model_type, **config.to_dict()})
         write_safetensors(partial / SAFETENSORS, model.state_dict())
         write_tokenizer(partial, tokenizer, config)
-        write_text(partial / CARD, _card(config, tokenizer, metadata))
+        write_text(partial / CARD, _card(config, tokenizer, metadata, scored_pairs))
         write_metadata(partial, tokenizer, metadata)
 
 
@@ -76,7 +83,7 @@ def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]
     return model.eval(), tokenizer
 
 
-def _card(config: TransformerConfig, tokenizer: Tokenizer, metadata: ModelMetadata) -> str:
+def _card(config: TransformerConfig, tokenizer: Tokenizer, metadata: ModelMetadata, scored_pairs: int) -> str:
     """What the model is, for people."""
     scores = "".join(f"- {name}: {value:.4f}\n" for name, value in metadata.scores.items())
     return (
@@ -86,6 +93,6 @@ def _card(config: TransformerConfig, tokenizer: Tokenizer, metadata: ModelMetada
         f"{config.num_parameters():,} parameters.\n"
         f"- A vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind} for both sides.\n"
         f"- {metadata.steps or 0:,} steps of training on pairs of texts.\n"
-        + (f"\n## Scores on dev pairs\n\n{scores}" if scores else "")
+        + (f"\n## Scores on {scored_pairs:,} dev pairs\n\n{scores}" if scores else "")
         + "\n## Use\n\n`bertsmith translate --model DIR` translates each line of stdin.\n"
     )

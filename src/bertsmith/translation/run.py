@@ -102,7 +102,9 @@ def train_translation(
                 tokens=result.kept_tokens,
                 scores=result.scores,
             )
-            write_translation_model(folder, model, tokenizer, metadata, replace=True)
+            write_translation_model(
+                folder, model, tokenizer, metadata, scored_pairs=workload.scored_pairs, replace=True
+            )
 
         return train(workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation)
 

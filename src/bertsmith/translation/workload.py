@@ -116,13 +116,18 @@ class TranslationTraining(Workload):
         """The figures of `evaluate` that can select a model; none without dev pairs."""
         return {} if self.dev is None else {"loss": False, "accuracy": True, "perplexity": False, "bleu": True}
 
+    @property
+    def scored_pairs(self) -> int:
+        """The number of dev pairs that `evaluate` reads, the first ones of the file."""
+        return 0 if self.dev is None else min(self.settings.evaluation_pairs, len(self.dev[1]))
+
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss, accuracy and perplexity on dev pairs given the right pieces before, and BLEU of greedy translations."""
         if self.dev is None:
             return {}
         texts, pairs = self.dev
-        rows = list(range(min(self.settings.evaluation_pairs, len(pairs))))
+        rows = list(range(self.scored_pairs))
         sums: dict[str, float] = {}
         with Progress("evaluating", total=len(rows), unit="pairs") as progress:
             for batch in self._micro_batches(pairs, rows, 0, 0, 1):
