@@ -5,9 +5,8 @@
 
 Both sides build the same corpus from the same files with the same number of worker processes, in turn, and all shards
 are compared. The cluster is started once; its start is timed apart. The time of a run on the cluster includes the start
-of its workers, which a corpus of two lines shows. Processor seconds, of a further run, are those of all processes; they
-depend less on what else the machine does. `joining` is what the driver does alone, at any number of workers: it gets
-encoded blocks, makes documents of them and writes shards.
+of its workers, which a corpus of two lines shows. `joining` is what the driver does alone, at any number of workers: it
+gets encoded blocks, makes documents of them and writes shards.
 
 `--estimate` computes from a result what larger texts take: hours by cores, up to where the driver is the limit; memory;
 disk. These are products of measured rates, not measurements.
@@ -74,12 +73,6 @@ def processes() -> dict[int, list[str]]:
     return {process: found[process] for process in ours if process in found}
 
 
-def processor_seconds() -> float:
-    """The processor time of these processes, and of those of them that have ended."""
-    ticks = sum(sum(map(int, fields[11:15])) for fields in processes().values())
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 def worker_gigabytes(ray: Any) -> float:
     """The largest resident memory of a process that Ray started for this cluster."""
     raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
@@ -129,15 +122,10 @@ def measure(arguments: argparse.Namespace) -> None:
 
             sides = {"local": lambda: built("local"), "ray": lambda: built("ray")}
             seconds = interleave(sides, arguments.rounds)
-            spent = {}
-            for side, build in sides.items():
-                start = processor_seconds()
-                build()
-                spent[side] = round(processor_seconds() - start, 2)
             expected = expected or digests(place / "local")
             assert digests(place / "ray") == digests(place / "local") == expected
             rates = {side: [round(size / 1e6 / one, 2) for one in times] for side, times in seconds.items()}
-            run = {"workers": workers, "megabytes_per_second": rates, "processor_seconds": spent}
+            run = {"workers": workers, "megabytes_per_second": rates}
             start = time.perf_counter()
             shutil.rmtree(place / "tiny")
             build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny", workers=workers)

@@ -46,7 +46,7 @@ def nodes() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "node_ip_address": "127.0.0.1"}
+    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     cluster.add_node(**node)
     yield cluster

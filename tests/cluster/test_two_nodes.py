@@ -97,7 +97,7 @@ def test_a_worker_that_is_killed_costs_nothing(nodes, engine, texts, tmp_path, m
 
 @pytest.mark.slow
 def test_a_node_that_is_lost_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
-    further = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20, node_ip_address="127.0.0.1")
+    further = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
     after_first_table(lambda: nodes.remove_node(further, allow_graceful=False), monkeypatch)
     build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     assert digests(tmp_path / "many") == expected(tmp_path, texts)
