@@ -34,10 +34,8 @@ from bertsmith.cli import (
     word_vectors,
 )
 from bertsmith.cli.options import note, with_settings
-from bertsmith.cli.usage import UsageError, usage_line
+from bertsmith.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.errors import BertsmithError
-from bertsmith.runtime import Rank
-from bertsmith.settings import require
 
 # Rounds that a waiting thread of torch spins before it sleeps: about 25 microseconds, as long as the pauses between the
 # products of a forward pass. benchmarks/busy_machine.py --spins compares other values.
@@ -343,7 +341,7 @@ def main() -> None:
     given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     chosen = next(iter(_with_one_name(given, [command.name for command in COMMANDS])), None)
     try:
-        _require_one_process(chosen)
+        require_one_process(chosen, [command.name for command in COMMANDS if command.trains])
         code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
     except SystemExit:
         # What typer leaves behind when the reader of stdout has closed it, as in `| head -1`; its exit code is 1.
@@ -375,21 +373,6 @@ def main() -> None:
         called = next((command for command in COMMANDS if command.name == chosen), None)
         _fail(usage_line(error, called.example, called.misplaced) if called else usage_line(error), 2)
     sys.exit(code or 0)
-
-
-def _require_one_process(chosen: str | None) -> None:
-    """Refuses several processes for a command that does not train: each would do all of its work.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    trains = [command.name for command in COMMANDS if command.trains]
-    require(
-        chosen is None or chosen in trains or Rank.from_environment().count == 1,
-        expected=f"one of the commands {', '.join(trains)} under torchrun",
-        found=str(chosen),
-        fix="start it without torchrun",
-    )
 
 
 def _system_error(error: OSError) -> str:

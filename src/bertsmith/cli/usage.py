@@ -6,9 +6,13 @@ name, because some of its versions raise click's classes and others its own.
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import typer
+
+from bertsmith.runtime import Rank
+from bertsmith.settings import require
 
 # The base class of all usage errors; typer only exports its subclass BadParameter.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -101,3 +105,21 @@ def _nearest(name: str, known: list[str]) -> str:
     named = [option for option in (name, *meant) if option in known]
     close = [] if name in _FILES else difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
     return (named or close or [""])[0]
+
+
+def require_one_process(chosen: str | None, trains: Sequence[str]) -> None:
+    """Refuses several processes for a command that does not train: each would do all of its work.
+
+    Args:
+        chosen: the command; None if none is named.
+        trains: the commands that several processes may share.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    require(
+        chosen is None or chosen in trains or Rank.from_environment().count == 1,
+        expected=f"one of the commands {', '.join(trains)} under torchrun",
+        found=str(chosen),
+        fix="start it without torchrun",
+    )
