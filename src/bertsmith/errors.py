@@ -16,8 +16,10 @@ Every message is one line with three parts: what was expected, what was found, h
 are `assert` statements, never part of this tree.
 """
 
+import copyreg
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class BertsmithError(Exception):
@@ -32,6 +34,10 @@ class BertsmithError(Exception):
     def __init__(self, *, expected: str, found: str, fix: str) -> None:
         self.expected, self.found, self.fix = expected, found, fix
         super().__init__(" ".join(f"expected {expected}; found {found}; {fix}".split()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # How processes pass an exception on. By default the constructor would be called, without its keyword arguments.
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)
 
 
 class InputError(BertsmithError):

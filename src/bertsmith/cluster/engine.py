@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.errors import BertsmithError, ConfigError, RunError
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
@@ -82,7 +82,7 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
         parts: the rows of the first stage; each is a task of its own.
 
     Raises:
-        RunError: there is no cluster at the address, or its workers cannot go on.
+        RunError: there is no cluster at the address, or its workers fail.
     """
     if not parts:
         return
@@ -234,6 +234,8 @@ def _errors_in_words(ray: Any) -> Iterator[None]:
         yield
     except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
         cause = getattr(error, "cause", None) or error.__cause__ or error
+        if isinstance(cause, BertsmithError):
+            raise cause from None
         raise RunError(
             expected="workers that run to the end",
             found=_first_line(cause),

@@ -34,7 +34,8 @@ def predict_on(
     All lines are read before the first is predicted.
 
     Raises:
-        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the cluster cannot go on.
+        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
+            cluster fail.
     """
     spec = load_ensemble(models, device="cpu").task.spec
     errors: list[BertsmithError] = []
