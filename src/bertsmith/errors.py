@@ -16,7 +16,6 @@ Every message is one line with three parts: what was expected, what was found, h
 are `assert` statements, never part of this tree.
 """
 
-import copyreg
 import difflib
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +36,11 @@ class BertsmithError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # How processes pass an exception on. By default the constructor would be called, without its keyword arguments.
-        return copyreg.__newobj__, (type(self), *self.args), vars(self)
+        return _again, (type(self), *self.args), vars(self)
+
+
+def _again(kind: type[BertsmithError], *arguments: Any) -> BertsmithError:
+    return kind.__new__(kind, *arguments)
 
 
 class InputError(BertsmithError):

@@ -14,21 +14,24 @@ pytestmark = [
 ]
 
 
-def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, monkeypatch) -> None:
+def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, model, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
-    text, out = tmp_path / "a.txt", tmp_path / "out.npy"
+    text, out = tmp_path / "a.txt", tmp_path / "out"
     for command in (
-        ("corpus", text, "--vocab", vocabulary, "--out", tmp_path / "corpus"),
-        ("vocab", text, "--size", 60, "--out", tmp_path / "vocab2.txt"),
+        ("corpus", text, "--vocab", vocabulary, "--out", out / "corpus"),
+        ("vocab", text, "--size", 60, "--out", out / "vocab.txt"),
+        ("embed", text, "--model", model, "--out", out / "x.npy"),
+        ("features", text, "--model", model, "--out", out / "y.npy"),
+        ("predict", text, "--model", model),
     ):
         answer = run(*command, "--engine", "ray")
         assert answer.code == 1
         assert "expected the package ray for --engine ray; found none; install it: pip install 'bertsmith[ray]'" in (
             answer.err
         )
-    assert not out.exists()
+    assert not any(out.rglob("*"))
 
 
 def test_resuming_needs_a_cluster(run, tmp_path, vocabulary) -> None:
@@ -54,6 +57,9 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("s3://texts/vectors/x.npy: ")
+    for option in ((), ("--resume",)):
+        again = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy", *option)
+        assert "found an existing output" in again.err
     local = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy")
     assert local.code == 0, local.err
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()

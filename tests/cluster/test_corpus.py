@@ -200,7 +200,7 @@ def test_rows_are_never_kept_twice(here, texts, tmp_path, monkeypatch) -> None:
     assert len(parts) == 1
     twice = parts[0].with_name("part-000001.arrow")
     twice.write_bytes(parts[0].read_bytes())
-    with pytest.raises(RunError, match="next in .*many.partial"):
+    with pytest.raises(RunError, match=r"next in .*many.partial"):
         build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
     twice.unlink()
     build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)

@@ -205,7 +205,9 @@ def _encoded(
             first, skip = (source, number + 1) if isinstance(item, EncodedBlock) else (source + 1, 0)
             yield item
     waiting: list[pa.Table] = []
-    stage = Stage(worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers)
+    stage = Stage(
+        worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers, resumes=True
+    )
     with contextlib.closing(stream(engine, _parts(listed, settings, first, skip), stage)) as tables:
         try:
             for table in tables:
