@@ -1,6 +1,7 @@
 """The plan of a pre-training: steps, hours, price, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
@@ -52,10 +53,10 @@ def test_the_tokens_of_a_plan_are_those_of_the_run(measured, corpus, tmp_path):
 
 
 def test_measuring_trains_nothing_and_writes_nothing(corpus):
-    before = sorted(path for path in corpus.parent.rglob("*"))
+    before = {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()}
     with bertsmith.quiet():
         found = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
-    assert sorted(path for path in corpus.parent.rglob("*")) == before
+    assert {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()} == before
     assert found.steps == 5
 
 
@@ -120,6 +121,10 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
     assert again.rates.seconds_per_step == pytest.approx(measured.rates.seconds_per_step, abs=1e-6)
     assert again.rates.source == "read"
     assert again.precision == "fp32"
+    assert (again.rates.kind, again.memory, again.available) == ("cpu", measured.memory, measured.available)
+    for name, value in {"max_length": 32, "rows_per_step": 16, "objective": "mlm+nsp", "optimizer": "lamb"}.items():
+        with pytest.raises(InputError, match=f"expected a plan with {name} = {re.escape(repr(value))}; found"):
+            plan_pretraining(corpus, **{**RUN, name: value}, rates=str(path), steps=5)
     with pytest.raises(InputError, match="found one with"):
         plan_pretraining(corpus, **{**RUN, "size": "mini"}, rates=str(path), steps=5)
     with pytest.raises(InputError, match="found one with"):
@@ -141,6 +146,8 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
         ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
+        ({"shard": True}, "found --shard; leave --shard out"),
+        ({"activation_checkpointing": True}, "found --activation-checkpointing; leave"),
         ({"size": None}, "expected one of a model size"),
         ({"sise": "tiny"}, "expected a known setting; found 'sise'"),
     ],

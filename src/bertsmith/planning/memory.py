@@ -27,8 +27,8 @@ from bertsmith.training.trainer import OPTIMIZERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Bytes of each process, at the peak of a step.
+class ProcessMemory:
+    """The bytes in the memory of a process, at the peak of a step.
 
     Attributes:
         parameters: of the model, heads included.
@@ -67,7 +67,7 @@ def memory_of(
     length: int,
     predictions: int,
     lanes: int = 1,
-) -> Memory:
+) -> ProcessMemory:
     """The memory of a process that trains a model.
 
     Args:
@@ -88,7 +88,7 @@ def memory_of(
     activations = 0
     if counts_activations(config):
         activations = activation_bytes(model, objective, dtype=dtype, rows=rows, length=length, predictions=predictions)
-    return Memory(
+    return ProcessMemory(
         parameters=parameters,
         gradients=gradients * (lanes + 1 if lanes > 1 else 1),
         moments=moments,

@@ -63,6 +63,14 @@ class _Planning:
     def __init__(self, corpus: Path | str, own: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
         self.own, self.has_budget = own, has_budget
         self.run, self.data, self.training = settings_from_recipe(others)
+        for name in ("shard", "activation_checkpointing"):
+            option = f"--{name.replace('_', '-')}"
+            require(
+                not getattr(self.training, name),
+                expected="a model that is neither divided nor computed again, whose memory and time can be planned",
+                found=option,
+                fix=f"leave {option} out",
+            )
         self.gpu: Gpu | None = None
         if own.device not in ("auto", _CPU) and not own.device.startswith(_GPU):
             self.gpu = named_gpu(own.device)
@@ -83,7 +91,9 @@ class _Planning:
             rates = self._estimated(self.gpu, precision, plans, work)
         elif own.rates is not None:
             asked = None if self.run.precision == "auto" else self.run.precision
-            rates, precision = read_rates(Path(own.rates), parameters=self.parameters, precision=asked)
+            rates, precision = read_rates(
+                Path(own.rates), parameters=self.parameters, precision=asked, step=self._settings_of_a_step()
+            )
         else:
             runtime = choose(own.device, self.run.precision)
             rates, precision = self._measured(runtime), runtime.precision
@@ -126,6 +136,7 @@ class _Planning:
         return RunPlan(
             parameters=self.parameters,
             precision=precision,
+            step=self._settings_of_a_step(),
             corpus_tokens=corpus_tokens,
             steps=steps,
             tokens=steps * rates.tokens_per_step,
@@ -149,6 +160,15 @@ class _Planning:
             for plan in plans:
                 work += workload.work(plan).times(1 / len(plans))
         return plans, work
+
+    def _settings_of_a_step(self) -> dict[str, Any]:
+        """The settings that a step of the same model depends on, besides the precision."""
+        names = ("rows_per_step", "tokens_per_step", "long_length", "long_share", "micro_tokens", "dropout", "compile")
+        return {
+            **{name: getattr(self.data, name) for name in ("objective", "max_length")},
+            **{name: getattr(self.run, name) for name in names},
+            "optimizer": self.training.optimizer,
+        }
 
     def _measured(self, runtime: Runtime) -> Rates:
         """The rates on this machine."""

@@ -107,7 +107,8 @@ def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
     def is_begun() -> bool:
         if resume or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             return resume
-        store, begun = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False), False
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store, begun = dist.TCPStore(address, port, is_master=False), False  # type: ignore[attr-defined]
         for place in places:
             name = f"bertsmith-new-{place.absolute()}"
             if not place.exists():
