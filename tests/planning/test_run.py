@@ -60,6 +60,17 @@ def test_measuring_trains_nothing_and_writes_nothing(corpus):
     assert found.steps == 5
 
 
+def test_layers_that_are_computed_again_keep_less(corpus, measured, tmp_path):
+    path = tmp_path / "rates.json"
+    settings = {**RUN, "device": "cpu", "precision": "fp32", "steps": 5, "activation_checkpointing": True}
+    with bertsmith.quiet():
+        again = plan_pretraining(corpus, **settings, probe_seconds=0.1)
+    assert again.memory.activations < measured.memory.activations
+    path.write_text(json.dumps(again.to_dict()), encoding="utf-8")
+    with pytest.raises(InputError, match="expected a plan with activation_checkpointing = False; found True in"):
+        plan_pretraining(corpus, **RUN, rates=str(path), steps=5)
+
+
 def test_passes_are_over_the_text_of_the_corpus(corpus):
     one, three = (gpu_plan(corpus, steps=None, passes=passes) for passes in (1, 3))
     assert one.passes == pytest.approx(1, abs=0.2)
@@ -147,7 +158,10 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
         ({"shard": True}, "found --shard; leave --shard out"),
-        ({"activation_checkpointing": True}, "found --activation-checkpointing; leave"),
+        (
+            {"device": "h200", "activation_checkpointing": True},
+            "found --activation-checkpointing; plan it on a machine",
+        ),
         ({"size": None}, "expected one of a model size"),
         ({"sise": "tiny"}, "expected a known setting; found 'sise'"),
     ],

@@ -67,6 +67,7 @@ def memory_of(
     length: int,
     predictions: int,
     lanes: int = 1,
+    recomputes: bool = False,
 ) -> ProcessMemory:
     """The memory of a process that trains a model.
 
@@ -77,8 +78,11 @@ def memory_of(
         length: tokens of each of these rows.
         predictions: in each row.
         lanes: micro-batches that are computed side by side.
+        recomputes: whether what is inside a layer is computed again in the backward pass.
     """
     model = bare_model(config)
+    if recomputes:
+        model.encoder.recompute_layers()
     freeze_unused(model, objective)
     trained = [one for one in model.parameters() if one.requires_grad]
     parameters = sum(4 * one.numel() for one in model.parameters())

@@ -63,14 +63,12 @@ class _Planning:
     def __init__(self, corpus: Path | str, own: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
         self.own, self.has_budget = own, has_budget
         self.run, self.data, self.training = settings_from_recipe(others)
-        for name in ("shard", "activation_checkpointing"):
-            option = f"--{name.replace('_', '-')}"
-            require(
-                not getattr(self.training, name),
-                expected="a model that is neither divided nor computed again, whose memory and time can be planned",
-                found=option,
-                fix=f"leave {option} out",
-            )
+        require(
+            not self.training.shard,
+            expected="a model that every process holds as a whole, whose memory and exchange can be planned",
+            found="--shard",
+            fix="leave --shard out",
+        )
         self.gpu: Gpu | None = None
         if own.device not in ("auto", _CPU) and not own.device.startswith(_GPU):
             self.gpu = named_gpu(own.device)
@@ -132,6 +130,7 @@ class _Planning:
             length=length,
             predictions=data.most_predictions if data.masked else length - 2,
             lanes=rates.lanes,
+            recomputes=self.training.activation_checkpointing,
         )
         return RunPlan(
             parameters=self.parameters,
@@ -167,7 +166,7 @@ class _Planning:
         return {
             **{name: getattr(self.data, name) for name in ("objective", "max_length")},
             **{name: getattr(self.run, name) for name in names},
-            "optimizer": self.training.optimizer,
+            **{name: getattr(self.training, name) for name in ("optimizer", "activation_checkpointing")},
         }
 
     def _measured(self, runtime: Runtime) -> Rates:
@@ -188,8 +187,15 @@ class _Planning:
         """The rates of a GPU that is not here.
 
         Raises:
-            ConfigError: it has no products in this precision, or the products of the architecture are not counted.
+            ConfigError: it has no products in this precision, or the products of the architecture or of layers that are
+                computed again are not counted.
         """
+        require(
+            not self.training.activation_checkpointing,
+            expected="layers that are computed once, to estimate the rate of a GPU that is not here",
+            found="--activation-checkpointing",
+            fix="plan it on a machine with the GPU, or leave it out",
+        )
         require(
             bool(work.total),
             expected="a Transformer, to estimate its rate on a GPU that is not here",

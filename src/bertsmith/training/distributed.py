@@ -71,7 +71,7 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in _LOST):
             raise
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0].split(". ")[0]  # gloo adds general advice
         raise RunError(
             expected=f"all {counted(rank.count, 'process', 'processes')} until the end",
             found=f"process {rank.index} lost the connection to another one: {reason}",
