@@ -25,10 +25,14 @@ def shape(architecture: str = "bert", dropout: float = 0.0, **changes) -> Encode
     return config.named("tiny", vocab_size=500, **config.dropout_changes(dropout), **changes)
 
 
-def profiled_peak(config: EncoderConfig, dtype: torch.dtype, rows: int, length: int, predictions: int) -> int:
+def profiled_peak(
+    config: EncoderConfig, dtype: torch.dtype, rows: int, length: int, predictions: int, *, recomputes: bool = False
+) -> int:
     """The bytes that PyTorch allocates for the second micro-batch of a step, at the peak, as its profiler reports."""
     model = EncoderForPreTraining(new_encoder(config))
     freeze_unused(model, MLM)
+    if recomputes:
+        model.encoder.recompute_layers()
     tokens = np.zeros(rows * length, dtype=np.int64)
     places = (np.arange(rows)[:, None] * length + np.arange(1, predictions + 1)).ravel()
 
@@ -66,6 +70,15 @@ def test_the_counted_activations_are_those_that_are_allocated(config, dtype):
     counted = memory_of(config, MLM, "adam", dtype=dtype, rows=rows, length=length, predictions=predictions)
     real = profiled_peak(config, dtype, rows, length, predictions)
     assert abs(counted.activations / real - 1) < MOST_OFF, (counted.activations, real)
+
+
+def test_layers_that_are_computed_again_are_counted_as_they_are_allocated():
+    config, rows, length, predictions = shape(num_hidden_layers=6), 6, 64, 9
+    settings = {"dtype": torch.float32, "rows": rows, "length": length, "predictions": predictions}
+    kept, again = (memory_of(config, MLM, "adam", recomputes=recomputes, **settings) for recomputes in (False, True))
+    real = profiled_peak(config, torch.float32, rows, length, predictions, recomputes=True)
+    assert abs(again.activations / real - 1) < MOST_OFF, (again.activations, real)
+    assert again.activations < 0.5 * kept.activations
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lamb", "muon"])

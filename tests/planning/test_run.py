@@ -1,6 +1,7 @@
 """The plan of a pre-training: steps, hours, price, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
@@ -52,11 +53,22 @@ def test_the_tokens_of_a_plan_are_those_of_the_run(measured, corpus, tmp_path):
 
 
 def test_measuring_trains_nothing_and_writes_nothing(corpus):
-    before = sorted(path for path in corpus.parent.rglob("*"))
+    before = {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()}
     with bertsmith.quiet():
         found = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
-    assert sorted(path for path in corpus.parent.rglob("*")) == before
+    assert {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()} == before
     assert found.steps == 5
+
+
+def test_layers_that_are_computed_again_keep_less(corpus, measured, tmp_path):
+    path = tmp_path / "rates.json"
+    settings = {**RUN, "device": "cpu", "precision": "fp32", "steps": 5, "activation_checkpointing": True}
+    with bertsmith.quiet():
+        again = plan_pretraining(corpus, **settings, probe_seconds=0.1)
+    assert again.memory.activations < measured.memory.activations
+    path.write_text(json.dumps(again.to_dict()), encoding="utf-8")
+    with pytest.raises(InputError, match="expected a plan with activation_checkpointing = False; found True in"):
+        plan_pretraining(corpus, **RUN, rates=str(path), steps=5)
 
 
 def test_passes_are_over_the_text_of_the_corpus(corpus):
@@ -120,6 +132,10 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
     assert again.rates.seconds_per_step == pytest.approx(measured.rates.seconds_per_step, abs=1e-6)
     assert again.rates.source == "read"
     assert again.precision == "fp32"
+    assert (again.rates.kind, again.memory, again.available) == ("cpu", measured.memory, measured.available)
+    for name, value in {"max_length": 32, "rows_per_step": 16, "objective": "mlm+nsp", "optimizer": "lamb"}.items():
+        with pytest.raises(InputError, match=f"expected a plan with {name} = {re.escape(repr(value))}; found"):
+            plan_pretraining(corpus, **{**RUN, name: value}, rates=str(path), steps=5)
     with pytest.raises(InputError, match="found one with"):
         plan_pretraining(corpus, **{**RUN, "size": "mini"}, rates=str(path), steps=5)
     with pytest.raises(InputError, match="found one with"):
@@ -141,6 +157,11 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
         ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
+        ({"shard": True}, "found --shard; leave --shard out"),
+        (
+            {"device": "h200", "activation_checkpointing": True},
+            "found --activation-checkpointing; plan it on a machine",
+        ),
         ({"size": None}, "expected one of a model size"),
         ({"sise": "tiny"}, "expected a known setting; found 'sise'"),
     ],

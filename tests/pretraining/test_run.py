@@ -1,7 +1,9 @@
 """A whole run as a user starts it, from a text file to a model that other tools read; it resumes after being killed."""
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyEr
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.locks import locked_folder
+from bertsmith.model.compiled import compile_layers
 from bertsmith.model_files.metadata import read_metadata
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -110,6 +113,27 @@ def test_a_model_goes_to_googles_format_and_back_without_a_changed_bit(corpus, t
     after = load_file(tmp_path / "back" / "model.safetensors")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler of torch imports deprecated parts of torch
+def test_a_compiled_run_has_the_curve_of_another_and_resumes_to_its_own_bytes(corpus, tmp_path, monkeypatch):
+    straight, resumed, plain = (tmp_path / name for name in ("straight", "resumed", "plain"))
+    run(corpus, plain, steps=4)
+    compiled = functools.partial(compile_layers, backend="aot_eager")
+    monkeypatch.setattr("bertsmith.pretraining.run.compile_layers", compiled)
+    run(corpus, straight, steps=4, compile=True)
+    shutil.copytree(straight, resumed)
+    shutil.rmtree(resumed / "checkpoints" / "step-00000004")
+    shutil.rmtree(resumed / "model")
+    run(corpus, resumed, steps=4, compile=True, resume=True)
+    for name in ("model/model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"):
+        assert (resumed / name).read_bytes() == (straight / name).read_bytes()
+    losses = [
+        [line["loss"] for line in read_json_lines(out / "metrics.jsonl") if line["kind"] == "train"]
+        for out in (straight, plain)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:

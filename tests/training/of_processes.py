@@ -1,9 +1,11 @@
 """A program for several processes: divided models, and what goes wrong in one process; see test_sharding.py."""
 
+import contextlib
 import errno
+import importlib
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -101,6 +103,21 @@ def full_in_process_1(tensors: Mapping[str, torch.Tensor], path: Path, rank: Ran
     save_tensors(tensors, path, rank)
 
 
+@contextlib.contextmanager
+def full(rank: Rank, function: str, place: str) -> Iterator[None]:
+    """Within the block, the disk is full for process 0 when the function is called with this path."""
+    module, name = function.rsplit(".", 1)
+    real = getattr(importlib.import_module(module), name)
+
+    def refused(*paths: Any, **named: Any) -> Any:
+        if rank.index == 0 and Path(paths[-1]).name == place:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*paths, **named)
+
+    with mock.patch(function, refused):
+        yield
+
+
 def main(out: Path) -> None:
     """Trains divided models into `out`; with the word resume, resumes the one of every optimizer."""
     torch.set_num_threads(1)
@@ -123,6 +140,14 @@ def main(out: Path) -> None:
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
         with mock.patch("bertsmith.training.agreement.digest_of_code", return_value=f"code {rank.index}"):
             lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
+        for function, place in (
+            ("bertsmith.training.checkpoint.atomic_folder", "step-00000010"),
+            ("os.rename", "step-00000010"),
+            ("bertsmith.training.checkpoint.atomic_file", "best-00000007.safetensors"),
+        ):
+            with full(rank, function, place):
+                name = function.rsplit("_", 1)[-1].rsplit(".", 1)[-1]
+                lines.append(refusal(lambda name=name: trained(out / name, rank, Work(), shard=True)))
         with mock.patch("bertsmith.training.checkpoint.save_tensors", full_in_process_1):
             lines.append(refusal(lambda: trained(out / "full", rank, Work(), shard=True)))
         (out / f"lines-{rank.index}.txt").write_text("\n".join(lines), encoding="utf-8")

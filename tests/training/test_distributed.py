@@ -3,10 +3,14 @@
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
 
-from bertsmith.training import RunFolder
+from bertsmith.errors import RunError
+from bertsmith.runtime import Rank
+from bertsmith.training import RunFolder, process_group
 from bertsmith.training.loop import TIMES
 from training.toy import environment
 
@@ -45,6 +49,33 @@ def test_two_processes_under_torchrun_give_the_losses_of_one_even_if_one_of_them
     held_out = [[line["held_out_loss"] for line in log if line["kind"] == "evaluation"] for log in logs]
     assert held_out[1] == pytest.approx(held_out[0], rel=1e-3)
     assert runs[1].last_step() == 20
+
+
+def test_torchrun_resumes_no_run_that_was_there_before(tmp_path):
+    run = tmp_path / "run"
+    ran(sys.executable, TOY, run, "--plain", "--steps", "5")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    refused = subprocess.run(
+        [*LAUNCHER, "--max-restarts", "1", str(TOY), str(run), "--plain", "--steps", "5"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert refused.returncode != 0
+    assert refused.stderr.count("found a run; resume it with --resume or name another folder") == 2, refused.stderr
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_what_failed_between_processes_is_said(monkeypatch):
+    failure = mock.Mock(side_effect=RuntimeError("NCCL error: unhandled cuda error\nmore"))
+    monkeypatch.setattr("bertsmith.training.distributed.rendezvous", failure)
+    message = "found process 1 lost the connection to another one: NCCL error: unhandled cuda error; see"
+    with pytest.raises(RunError, match=message), process_group(Rank(index=1, count=2), torch.device("cpu")):
+        pass
+    failure.side_effect = RuntimeError("shapes differ")
+    with pytest.raises(RuntimeError, match="shapes differ"), process_group(Rank(count=2), torch.device("cpu")):
+        pass
 
 
 def without_times(run: RunFolder) -> list[dict[str, object]]:

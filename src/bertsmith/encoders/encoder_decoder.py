@@ -28,7 +28,7 @@ from bertsmith.model.layers import initialize, linear, norm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 from bertsmith.model.runs import runs_of
-from bertsmith.model.source import Source
+from bertsmith.model.source import SourceStates
 from bertsmith.model.transformer import Embeddings, Layer, Pass, joined
 from bertsmith.settings import help_field
 
@@ -126,19 +126,19 @@ class EncoderDecoder(nn.Module):
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
-    def encode(self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None) -> Source:
+    def encode(self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None) -> SourceStates:
         """The encoder's states of source texts."""
         dtype = dtype or self.embeddings.word.weight.dtype
         hidden = self.embeddings(batch, noise, self._stream_dtype(dtype))
         shared = Pass(batch=batch, noise=noise, trace=None, dtype=dtype)
         for number, layer in enumerate(self.encoder, start=1):
             hidden = layer(hidden, shared, None, str(number))
-        return Source(hidden, batch.lengths)
+        return SourceStates(hidden, batch.lengths)
 
     def decode(
         self,
         batch: Batch,
-        source: Source,
+        source: SourceStates,
         *,
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,

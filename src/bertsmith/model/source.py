@@ -14,7 +14,7 @@ from bertsmith.model.batch import rows_index
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class SourceStates:
     """The encoded source texts of N sequences.
 
     Attributes:
@@ -36,9 +36,9 @@ class Source:
             self.kept[name] = compute(self.states)
         return self.kept[name]
 
-    def of_rows(self, rows: Sequence[int]) -> "Source":
+    def of_rows(self, rows: Sequence[int]) -> "SourceStates":
         """The texts of some of the sequences, in this order; a text may be taken several times."""
         lengths = np.asarray(self.lengths, dtype=np.int64)
         index = torch.from_numpy(rows_index(lengths, np.asarray(rows, dtype=np.int64))).to(self.states.device)
         kept = {name: tensor[index] for name, tensor in self.kept.items()}
-        return Source(self.states[index], tuple(lengths[list(rows)].tolist()), kept)
+        return SourceStates(self.states[index], tuple(lengths[list(rows)].tolist()), kept)

@@ -39,7 +39,7 @@ from bertsmith.model.layers import (
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
 from bertsmith.model.rotary import Turn
-from bertsmith.model.source import Source
+from bertsmith.model.source import SourceStates
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -67,7 +67,7 @@ class Pass:
     earlier: Earlier | None = None
     bias: Tensor | None = None
     turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
-    source: Source | None = None
+    source: SourceStates | None = None
 
 
 class TransformerEncoder(Encoder):

@@ -27,8 +27,8 @@ from bertsmith.training.trainer import OPTIMIZERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Bytes of each process, at the peak of a step.
+class ProcessMemory:
+    """The bytes in the memory of a process, at the peak of a step.
 
     Attributes:
         parameters: of the model, heads included.
@@ -67,7 +67,8 @@ def memory_of(
     length: int,
     predictions: int,
     lanes: int = 1,
-) -> Memory:
+    recomputes: bool = False,
+) -> ProcessMemory:
     """The memory of a process that trains a model.
 
     Args:
@@ -77,8 +78,11 @@ def memory_of(
         length: tokens of each of these rows.
         predictions: in each row.
         lanes: micro-batches that are computed side by side.
+        recomputes: whether what is inside a layer is computed again in the backward pass.
     """
     model = bare_model(config)
+    if recomputes:
+        model.encoder.recompute_layers()
     freeze_unused(model, objective)
     trained = [one for one in model.parameters() if one.requires_grad]
     parameters = sum(4 * one.numel() for one in model.parameters())
@@ -88,7 +92,7 @@ def memory_of(
     activations = 0
     if counts_activations(config):
         activations = activation_bytes(model, objective, dtype=dtype, rows=rows, length=length, predictions=predictions)
-    return Memory(
+    return ProcessMemory(
         parameters=parameters,
         gradients=gradients * (lanes + 1 if lanes > 1 else 1),
         moments=moments,

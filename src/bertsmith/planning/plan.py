@@ -10,7 +10,7 @@ from typing import Any
 
 from bertsmith.errors import ConfigError
 from bertsmith.model.work import Work
-from bertsmith.planning.memory import Memory
+from bertsmith.planning.memory import ProcessMemory
 from bertsmith.planning.rates import ESTIMATED, MEASURED, Rates
 from bertsmith.planning.settings import PlanSettings
 from bertsmith.progress import amount, counted, duration
@@ -26,6 +26,7 @@ class RunPlan:
     Attributes:
         parameters: of the model.
         precision: of the matrix products.
+        step: the settings that a step of the model depends on.
         corpus_tokens: in the corpus.
         steps: of the run.
         tokens: of its rows.
@@ -41,12 +42,13 @@ class RunPlan:
 
     parameters: int
     precision: str
+    step: dict[str, Any]
     corpus_tokens: int
     steps: int
     tokens: float
     passes: float
     rates: Rates
-    memory: Memory
+    memory: ProcessMemory
     available: int
     work: Work
     seconds: dict[str, float]
@@ -92,6 +94,7 @@ class RunPlan:
         return {
             "parameters": self.parameters,
             "precision": self.precision,
+            "step": dict(self.step),
             "corpus_tokens": self.corpus_tokens,
             "steps": self.steps,
             "tokens": round(self.tokens),

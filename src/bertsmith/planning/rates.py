@@ -25,6 +25,7 @@ MEASURED, READ, ESTIMATED = "measured", "read", "estimated"
 _KEYS: dict[str, Any] = {
     "parameters": int,
     "precision": str,
+    "step": {},
     "rates": {
         "device": str,
         "kind": str,
@@ -85,7 +86,7 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
 
     Args:
         workload: it is trained for the time being, and restored.
-        seconds: how long steps are measured, at least.
+        seconds: how long steps are measured at most, roughly; a few that take a tenth of it are enough.
         to_start: the seconds that it took to make the workload.
     """
     device = next(workload.model.parameters()).device
@@ -131,15 +132,16 @@ def _checkpoint_seconds(trainer: Trainer) -> float:
         return time.monotonic() - start
 
 
-def read_rates(path: Path, *, parameters: int, precision: str | None) -> tuple[Rates, str]:
+def read_rates(path: Path, *, parameters: int, precision: str | None, step: Mapping[str, Any]) -> tuple[Rates, str]:
     """The rates in a file that `bertsmith plan --json` wrote on another machine, and their precision.
 
     Args:
         parameters: of the model that is planned; the other plan must be one of a model of that size.
         precision: the precision that was asked for, if any; the other plan must have it.
+        step: the settings that a step depends on; the other plan must have the same.
 
     Raises:
-        InputError: the file is missing, is no plan, or is that of another model or precision.
+        InputError: the file is missing, is no plan, or is that of another model, precision or step.
     """
     found = read_json(path)
     if wrong := misfit(found, _KEYS):
@@ -149,6 +151,12 @@ def read_rates(path: Path, *, parameters: int, precision: str | None) -> tuple[R
             expected=f"a plan of a model with {parameters:,} parameters" + (f" in {precision}" if precision else ""),
             found=f"one with {found['parameters']:,} in {found['precision']} in '{path}'",
             fix="plan the same model there",
+        )
+    if other := {name: found["step"].get(name) for name in step if found["step"].get(name) != step[name]}:
+        raise InputError(
+            expected="a plan with " + ", ".join(f"{name} = {step[name]!r}" for name in other),
+            found=", ".join(f"{value!r}" for value in other.values()) + f" in '{path}'",
+            fix="plan the same steps there",
         )
     names = {one.name for one in dataclasses.fields(Rates)} - {"source"}
     return Rates(source=READ, **{name: found["rates"][name] for name in names}), str(found["precision"])

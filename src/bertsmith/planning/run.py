@@ -63,6 +63,12 @@ class _Planning:
     def __init__(self, corpus: Path | str, own: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
         self.own, self.has_budget = own, has_budget
         self.run, self.data, self.training = settings_from_recipe(others)
+        require(
+            not self.training.shard,
+            expected="a model that every process holds as a whole, whose memory and exchange can be planned",
+            found="--shard",
+            fix="leave --shard out",
+        )
         self.gpu: Gpu | None = None
         if own.device not in ("auto", _CPU) and not own.device.startswith(_GPU):
             self.gpu = named_gpu(own.device)
@@ -83,7 +89,9 @@ class _Planning:
             rates = self._estimated(self.gpu, precision, plans, work)
         elif own.rates is not None:
             asked = None if self.run.precision == "auto" else self.run.precision
-            rates, precision = read_rates(Path(own.rates), parameters=self.parameters, precision=asked)
+            rates, precision = read_rates(
+                Path(own.rates), parameters=self.parameters, precision=asked, step=self._settings_of_a_step()
+            )
         else:
             runtime = choose(own.device, self.run.precision)
             rates, precision = self._measured(runtime), runtime.precision
@@ -122,10 +130,12 @@ class _Planning:
             length=length,
             predictions=data.most_predictions if data.masked else length - 2,
             lanes=rates.lanes,
+            recomputes=self.training.activation_checkpointing,
         )
         return RunPlan(
             parameters=self.parameters,
             precision=precision,
+            step=self._settings_of_a_step(),
             corpus_tokens=corpus_tokens,
             steps=steps,
             tokens=steps * rates.tokens_per_step,
@@ -150,6 +160,15 @@ class _Planning:
                 work += workload.work(plan).times(1 / len(plans))
         return plans, work
 
+    def _settings_of_a_step(self) -> dict[str, Any]:
+        """The settings that a step of the same model depends on, besides the precision."""
+        names = ("rows_per_step", "tokens_per_step", "long_length", "long_share", "micro_tokens", "dropout", "compile")
+        return {
+            **{name: getattr(self.data, name) for name in ("objective", "max_length")},
+            **{name: getattr(self.run, name) for name in names},
+            **{name: getattr(self.training, name) for name in ("optimizer", "activation_checkpointing")},
+        }
+
     def _measured(self, runtime: Runtime) -> Rates:
         """The rates on this machine."""
         model = new_model(self.run, self.data, self.training.seed, self.corpus)
@@ -168,8 +187,15 @@ class _Planning:
         """The rates of a GPU that is not here.
 
         Raises:
-            ConfigError: it has no products in this precision, or the products of the architecture are not counted.
+            ConfigError: it has no products in this precision, or the products of the architecture or of layers that are
+                computed again are not counted.
         """
+        require(
+            not self.training.activation_checkpointing,
+            expected="layers that are computed once, to estimate the rate of a GPU that is not here",
+            found="--activation-checkpointing",
+            fix="plan it on a machine with the GPU, or leave it out",
+        )
         require(
             bool(work.total),
             expected="a Transformer, to estimate its rate on a GPU that is not here",

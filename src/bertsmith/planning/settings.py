@@ -29,7 +29,11 @@ class PlanSettings:
     )
     passes: float = help_field(1.0, "passes over the corpus, if there is no other budget", most=10**9)
     price: float | None = help_field(None, "price of one machine for one hour, in any currency", most=10**9)
-    probe_seconds: float = help_field(30.0, "measure steps for about that long, and at least two", most=10**5)
+    probe_seconds: float = help_field(
+        30.0,
+        "measure steps for at most about that long; eleven are enough, or three that take a tenth of it",
+        most=10**5,
+    )
 
     def __post_init__(self) -> None:
         require_limits(self)

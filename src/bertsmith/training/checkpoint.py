@@ -18,7 +18,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -96,34 +96,51 @@ def write_checkpoint(
     """Writes a checkpoint and returns its folder.
 
     Args:
-        carried: see `Workload.carried`.
+        carried: see `Workload.carried`; nothing if the model is divided.
         rank: this process among those that the model is divided among, which all write; otherwise one writes all.
 
     Raises:
         TrainingError: it could not be written; older checkpoints are unchanged.
     """
-    folder = checkpoint_folder(parent, position.step)
-    try:
-        if rank is None:
-            with atomic_folder(folder, replace=True) as partial:
-                _complete(partial, position, _write(partial, model, optimizer, carried))
-        else:
-            with contextlib.ExitStack() as stack:
-                begin = functools.partial(stack.enter_context, atomic_folder(folder, replace=True))
-                partial = Path(result_of_first_rank(lambda: str(begin()), rank))
-                own = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
-                digests = {name: digest for part in from_all_ranks(own, rank) for name, digest in part.items()}
-                on_first_rank(lambda: _complete(partial, position, digests), rank)
-            on_first_rank(lambda: None, rank)  # it has its name before anyone continues
-    except (OSError, safetensors.SafetensorError) as error:
-        kept = checkpoint_steps(parent)
-        raise TrainingError(
-            expected=f"space for a checkpoint in '{parent}'",
-            found=getattr(error, "strerror", None) or str(error),
-            fix="free some space and resume; "
-            + (f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"),
-        ) from error
+    assert not carried or rank is None, "each process would write it, and none would find it again"
+    folder, kept = checkpoint_folder(parent, position.step), checkpoint_steps(parent)
+    earlier = f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"
+    space = functools.partial(_space, "a checkpoint", parent, f"free some space and resume; {earlier}")
+    if rank is None:
+        with space(), atomic_folder(folder, replace=True) as partial:
+            _complete(partial, position, _write(partial, model, optimizer, carried))
+        return folder
+    with contextlib.ExitStack() as stack:
+
+        def begin() -> str:
+            with space():
+                return str(stack.enter_context(atomic_folder(folder, replace=True)))
+
+        def finish() -> None:
+            with space():
+                _complete(partial, position, digests)
+                stack.close()  # which gives it its name
+
+        partial = Path(result_of_first_rank(begin, rank))
+        own = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
+        digests = {name: digest for part in from_all_ranks(own, rank) for name, digest in part.items()}
+        on_first_rank(finish, rank)
     return folder
+
+
+@contextlib.contextmanager
+def _space(what: str, folder: Path, fix: str) -> Iterator[None]:
+    """Makes an error of the disk inside the block one that `on_first_rank` and `on_every_rank` pass on.
+
+    Raises:
+        TrainingError: the disk is full, or `what` cannot be written for another reason.
+    """
+    try:
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        raise TrainingError(
+            expected=f"space for {what} in '{folder}'", found=getattr(error, "strerror", None) or str(error), fix=fix
+        ) from error
 
 
 def _write(
@@ -139,18 +156,11 @@ def _write(
     digests = {}
     for file, tensors in files.items():
         name = file if rank is None else part_name(file, rank)
-        try:
+        fix = "free some space and resume; older checkpoints are intact"
+        with contextlib.nullcontext() if rank is None else _space(f"'{name}' of a checkpoint", partial.parent, fix):
             save_tensors(tensors, partial / name, rank)
-        except (OSError, safetensors.SafetensorError) as error:
-            if rank is None:
-                raise
-            raise TrainingError(
-                expected=f"space for '{name}' of a checkpoint in '{partial.parent}'",
-                found=getattr(error, "strerror", None) or str(error),
-                fix="free some space and resume; older checkpoints are intact",
-            ) from error
-        sync_file(partial / name)  # which the process that completes the folder may not be able to do for others
-        digests[name] = digest_file(partial / name)
+            sync_file(partial / name)  # which the process that completes the folder may not be able to do for others
+            digests[name] = digest_file(partial / name)
     return digests
 
 
@@ -238,16 +248,12 @@ def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
         full = whole(own_rows(tensor), tensor)
         if first:
             tensors[name] = full.cpu().contiguous()
-    try:
-        if first:
-            with atomic_file(path) as file:
-                file.write(safetensors.torch.save(tensors))
-    except OSError as error:
-        raise TrainingError(
-            expected=f"space for the best model in '{path.parent}'",
-            found=error.strerror or str(error),
-            fix="free some space and resume",
-        ) from error
+
+    def write() -> None:
+        with _space("the best model", path.parent, "free some space and resume"), atomic_file(path) as file:
+            file.write(safetensors.torch.save(tensors))
+
+    on_first_rank(write, rank or Rank())
 
 
 def read_best(path: Path, model: nn.Module) -> None:

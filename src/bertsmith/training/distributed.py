@@ -12,6 +12,7 @@ import contextlib
 import functools
 import inspect
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ Arguments = ParamSpec("Arguments")
 # While one process writes, evaluates or trains alone, the others wait. If it ends, that shows at once, because its
 # connections close, so the limit only has to exceed the longest of these waits.
 _LONGEST_WAIT = timedelta(days=7)
-# In the messages of gloo and nccl when the connection to another process is lost.
+# In the messages of gloo and nccl, of which most are about a connection to another process that is lost.
 _LOST = ("gloo", "nccl", "connection", "broken pipe")
 
 
@@ -47,7 +48,7 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
     No-op for one process, and inside another such block. Only rank 0 shows progress and warnings.
 
     Raises:
-        RunError: another process ended.
+        RunError: another process ended, or the exchange with it failed; the message has the first line of the reason.
     """
     if rank.count == 1 or dist.is_initialized():
         yield
@@ -68,12 +69,14 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
         with quiet(warnings=True) if rank.index else contextlib.nullcontext():
             yield
     except RuntimeError as error:
-        if isinstance(error, BertsmithError) or not any(word in str(error).lower() for word in _LOST):
+        if not any(word in str(error).lower() for word in _LOST):
             raise
+        reason = str(error).strip().splitlines()[0].split(". ")[0]  # gloo adds general advice
         raise RunError(
             expected=f"all {counted(rank.count, 'process', 'processes')} until the end",
-            found=f"process {rank.index} lost the connection to another one, which ended",
-            fix="see its message, and continue with --resume; torchrun --max-restarts does that by itself",
+            found=f"process {rank.index} lost the connection to another one: {reason}",
+            fix="see the message of the one that ended, and continue with --resume; torchrun --max-restarts does that "
+            "by itself",
         ) from error
     finally:
         if dist.is_initialized():
@@ -95,8 +98,26 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
-    """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places."""
-    return bool(result_of_first_rank(lambda: resume or (rank.restarts > 0 and any(map(Path.exists, places))), rank))
+    """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places.
+
+    The store of `torchrun`, which survives restarts, has the places that did not exist yet: what was there before is
+    another run, which is never resumed unasked.
+    """
+
+    def is_begun() -> bool:
+        if resume or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return resume
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store, begun = dist.TCPStore(address, port, is_master=False), False  # type: ignore[attr-defined]
+        for place in places:
+            name = f"bertsmith-new-{place.absolute()}"
+            if not place.exists():
+                store.set(name, "")
+            elif rank.restarts:
+                begun = begun or bool(store.check([name]))
+        return begun
+
+    return bool(result_of_first_rank(is_begun, rank))
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
