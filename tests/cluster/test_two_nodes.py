@@ -33,10 +33,16 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block is passed on by itself, so that most of the work is left when the first result arrives."""
+    monkeypatch.setattr(cluster_engine, "_STREAMED_BYTES", 2**16)
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     """Several blocks of a megabyte in one file, so that workers share it, and small files of every kind."""
-    return write_texts(tmp_path / "texts", large=8_000)
+    return write_texts(tmp_path / "texts", large=20_000)
 
 
 def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
@@ -117,11 +123,11 @@ import os, signal
 from bertsmith.cluster import corpus, engine
 from bertsmith.corpus.build import CorpusSettings
 from corpus.samples import small_tokenizer
-real, corpus.KEPT_BYTES = engine.stream, 1
+real, corpus.KEPT_BYTES, engine._STREAMED_BYTES = engine.stream, 1, 2**16
 
 def stream(*given):
     for number, table in enumerate(real(*given)):
-        if number == 1:
+        if number == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         yield table
 
@@ -134,7 +140,7 @@ corpus.build_corpus_on({engine!r}, [{str(texts)!r}], small_tokenizer(), {str(tmp
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "many").exists()
-    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 1
+    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 3
     build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
     assert digests(tmp_path / "many") == expected(tmp_path, texts)
 
