@@ -150,11 +150,12 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
                 expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another address"
             )
     place = _staging(address)
-    _require_place(address, last, replace=replace, begun=is_staged(out, last))
+    begun = is_staged(out, last)
+    _require_place(address, last, replace=replace, begun=begun)
     yield place
     try:
         if last:
-            _upload_folder(place, address, last)
+            _upload_folder(place, address, last, begun=begun)
         else:
             made = [one for one in sorted(place.parent.iterdir()) if one.is_file() and not _is_temporary(one)]
             for file in [*(one for one in made if one != place), place]:
@@ -212,14 +213,19 @@ def _require_place(address: str, last: str, *, replace: bool, begun: bool) -> No
         system.rm_file(probe)
 
 
-def _upload_folder(folder: Path, address: str, last: str) -> None:
-    """Uploads a folder, its file `last` at the end; what is replaced loses that file first."""
+def _upload_folder(folder: Path, address: str, last: str, *, begun: bool) -> None:
+    """Uploads a folder, its file `last` at the end; what is replaced loses that file first.
+
+    Args:
+        begun: as for `_require_place`; those files are removed.
+    """
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     with _in_words(address, "write"):
         system, path = _system(address)
-        if system.exists(f"{path}/{last}"):
+        is_replaced = system.exists(f"{path}/{last}")
+        if is_replaced:
             system.rm_file(f"{path}/{last}")
-        if system.find(path):
+        if (is_replaced or begun) and system.find(path):
             system.rm(path, recursive=True)
     for name in [*(name for name in files if name != last), last]:
         _upload(folder / name, f"{address}/{name}")

@@ -78,9 +78,15 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("s3://texts/vectors/x.npy: ")
+    storage.rm("texts/vectors", recursive=True)
+    embed = ("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_upload", unanswered)
+        assert "the complete output is kept in" in run(*embed).err
+    answer = run(*embed, "--resume")
+    assert answer.code == 0, answer.err
     for option in ((), ("--resume",)):
-        again = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy", *option)
-        assert "found an existing output" in again.err
+        assert "found an existing output" in run(*embed, *option).err
     local = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy")
     assert local.code == 0, local.err
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.checkpoints.metadata import read_metadata
 from bertsmith.cluster.engine import Stage, num_gpus, stream, use_threads
 from bertsmith.cluster.failures import raise_any, record_of
 from bertsmith.datasets.blocks import characters_of, sized_blocks
@@ -24,6 +23,7 @@ from bertsmith.files import digest_file
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import BLOCK, Predictor
+from bertsmith.model_files.metadata import read_metadata
 from bertsmith.progress import Progress
 from bertsmith.tasks.task import Prediction, TaskSpec
 from bertsmith.tasks.typed_examples import example_of_line
