@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from bertsmith.comparison.cells import Cell, Place, lines_of
 from bertsmith.files import write_json, write_text
-from bertsmith.finetuning.comparison import paired
 from bertsmith.metrics.uncertainty import spread
+from bertsmith.results.comparison import paired
 from bertsmith.tasks.task import TaskSpec
 
 Tasks = Mapping[str, Sequence[Cell]]

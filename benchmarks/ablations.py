@@ -35,7 +35,6 @@ from harness import RESULTS, machine, machine_label
 
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.cells import all_cells
 from bertsmith.comparison.corpus_text import CorpusText
@@ -46,6 +45,7 @@ from bertsmith.comparison.systems import FineTuned, FrozenMean, System
 from bertsmith.corpus.shards import Corpus
 from bertsmith.files import read_json, write_json
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import new_model

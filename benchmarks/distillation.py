@@ -31,13 +31,13 @@ from harness import machine, machine_label, write_result
 import bertsmith
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation.measures import milliseconds_of, weight_bytes
 from bertsmith.distillation.pruning import head_importance, without_heads
 from bertsmith.distillation.report import scored
 from bertsmith.distillation.students import student_of
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.loading import load_predictor
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.tasks.kinds import task_for

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.files import read_json
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression
 
 import bertsmith
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.shards import Corpus
 from bertsmith.library.training import finetune
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.tokenizer import Tokenizer
 
 EPOCHS, LENGTH = 4, 64

@@ -47,7 +47,6 @@ from model_scores import HeldOutRows, ProbeTask, baseline_scores, folder_scores,
 from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.docstrings import docstring_documents
@@ -55,6 +54,7 @@ from bertsmith.documents.words import count_files
 from bertsmith.files import atomic_file, digest_file, read_json
 from bertsmith.library.training import pretrain
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -25,14 +25,14 @@ from matplotlib.figure import Figure
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.files import read_json
-from bertsmith.finetuning.finished_run import MODEL_FOLDER
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
+from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, spec_for, task_name
 from bertsmith.tasks.task_files import read_examples

@@ -39,11 +39,11 @@ from pretraining_recipe import options_of
 from torch import Tensor, nn
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.shards import Corpus
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.library.training import pretrain
 from bertsmith.model.layers import initialize, linear
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining import masking, run, workload
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
 from bertsmith.pretraining.held_out_scores import HeldOutRows

@@ -23,12 +23,12 @@ from harness import machine, machine_label, write_result
 from pretraining_gain import parts_of, without_folders
 
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.finished_run import MODEL_FOLDER
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
+from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec

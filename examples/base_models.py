@@ -12,8 +12,8 @@ from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus, WordPieceTokenizer, build_corpus
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.documents.readers import Document
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.tasks.named_tasks import bundled_examples
 from bertsmith.tasks.task_files import read_examples

@@ -9,11 +9,11 @@ import torch
 
 from bertsmith import Model, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
 from bertsmith.library.attention import MOST_TOKENS
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
+from bertsmith.model_files.metadata import ModelMetadata
 from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 
 

@@ -12,12 +12,12 @@ import bertsmith
 from bertsmith import Model, WordEncoder, load
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.library.inputs import silently
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet, tell
 from bertsmith.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS
 from bertsmith.tasks.kinds import task_for

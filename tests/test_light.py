@@ -14,7 +14,6 @@ import pytest
 from bertsmith import Model, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.onnx_engine import places_of_read
 from bertsmith.encoding.units import RowPart, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, InputError
@@ -23,6 +22,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.pretraining_heads import most_probable
 from bertsmith.library.lines import predict_lines
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.queue import ComputeCancelledError, cancelled_unless
 from bertsmith.tasks.kinds import task_for

@@ -8,9 +8,9 @@ import pytest
 
 import bertsmith
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.conversion import export
+from bertsmith.model_files.metadata import ModelMetadata
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import TOKENIZER
 

@@ -3,7 +3,9 @@
 import gzip
 import importlib.util
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.documents.sources import Skipped, Source, find_sources
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.remote import address_of, find_files, open_address, staged
+from bertsmith.remote import address_of, find_files, is_staged, open_address, staged
 from corpus.samples import STORY, small_tokenizer
 from storage_server import _server, storage  # noqa: F401
 
@@ -46,6 +48,9 @@ def fill(system: Any) -> None:
 def test_paths_are_told_from_addresses() -> None:
     assert address_of("s3://bucket/a b.txt") == address_of(Path("s3://bucket/a b.txt")) == "s3://bucket/a b.txt"
     assert address_of(Path("file:///tmp/a.txt")) == "file:///tmp/a.txt"
+    assert address_of("hdfs://host/user/x") == "hdfs://host/user/x"
+    with pytest.raises(ConfigError, match="the host of an address, hdfs://HOST/"):
+        address_of("hdfs:///user/x")
     for path in ("a/s3:/b.txt", "C:/texts", "http:/x", "-", "/tmp/s3://x", "s3"):
         assert address_of(path) is None
 
@@ -78,20 +83,39 @@ def test_a_corpus_at_an_address_is_complete_or_not_there(storage, tmp_path, monk
     out = Path("s3://texts/corpus")
     with monkeypatch.context() as patch:
         patch.setattr(remote, "_upload", upload)
-        message = r"the complete output is kept in 'corpus.staged/corpus'"
+        message = r"the complete output is kept in 'corpus\.[0-9a-f]{12}\.staged/corpus'"
         with pytest.raises(RunError, match=message), staged(out, last=MANIFEST) as place:
             build_corpus(["s3://texts/a"], small_tokenizer(), place)
     assert len(storage.find("texts/corpus")) == 3
     assert not storage.exists(f"texts/corpus/{MANIFEST}")
-    assert Corpus.open("corpus.staged/corpus", verify=True).num_documents
-    with pytest.raises(InputError, match="found other files"), staged(out, last=MANIFEST, replace=True):
-        pass
-    storage.rm("texts/corpus", recursive=True)
-    remote._upload_folder(Path("corpus.staged/corpus"), "s3://texts/corpus", MANIFEST)
+    assert is_staged(out, MANIFEST)
+    documents = Corpus.open(place, verify=True).num_documents
+    storage.pipe_file("texts/corpus/left-by-the-upload", b"1")
+    with staged(out, last=MANIFEST) as again:
+        assert again == place
+    assert not is_staged(out, MANIFEST)
+    assert not storage.exists("texts/corpus/left-by-the-upload")
     storage.get("texts/corpus", str(tmp_path / "back"), recursive=True)
-    assert (
-        Corpus.open(tmp_path / "back", verify=True).num_documents == Corpus.open("corpus.staged/corpus").num_documents
-    )
+    assert Corpus.open(tmp_path / "back", verify=True).num_documents == documents
+
+
+def test_outputs_of_one_name_are_made_in_folders_of_their_own(storage) -> None:  # noqa: F811
+    Path("corpus.staged").mkdir()
+    storage.pipe_file("texts/others/.bertsmith-probe", b"1")
+    with (
+        staged(Path("s3://texts/one/corpus"), last=MANIFEST) as one,
+        staged(Path("s3://texts/others/corpus"), last=MANIFEST) as other,
+    ):
+        assert one.parent != other.parent
+        for place in (one, other):
+            place.mkdir(parents=True)
+            (place / MANIFEST).write_text("{}")
+    assert Path("corpus.staged").exists()
+    assert storage.find("texts") == [
+        "texts/one/corpus/corpus.json",
+        "texts/others/.bertsmith-probe",
+        "texts/others/corpus/corpus.json",
+    ]
 
 
 def test_the_manifest_goes_first_and_comes_last_when_a_corpus_is_replaced(storage, monkeypatch) -> None:  # noqa: F811
@@ -110,7 +134,7 @@ def test_the_manifest_goes_first_and_comes_last_when_a_corpus_is_replaced(storag
             build_corpus(["s3://texts/a"], small_tokenizer(), place)
         assert order[-1] == f"{MANIFEST} False"
         assert not any(one.endswith("True") for one in order)
-    assert not Path("corpus.staged").exists()
+    assert not list(Path().glob("*.staged"))
     with pytest.raises(InputError, match="found an existing output"), staged(Path("s3://texts/corpus"), last=MANIFEST):
         pass
 
@@ -176,6 +200,18 @@ def test_a_bucket_that_is_read_only_is_found_before_any_work(storage, monkeypatc
     message = "permission to write 's3://texts/corpus'; found Access Denied"
     with pytest.raises(InputError, match=message), staged(Path("s3://texts/corpus"), last=MANIFEST):
         pytest.fail("the work began")
+
+
+def test_errors_of_packages_for_other_storages_are_one_line(monkeypatch) -> None:
+    class AzureError(Exception):
+        pass
+
+    monkeypatch.setitem(sys.modules, "azure.core.exceptions", SimpleNamespace(AzureError=AzureError))  # type: ignore[arg-type]
+    with (
+        pytest.raises(RunError, match=r"to read 'az://box/a.txt'; found AzureError: no"),
+        remote._in_words("az://box/a.txt"),
+    ):
+        raise AzureError("no such account")
 
 
 def test_without_fsspec_one_line_says_what_to_install(monkeypatch) -> None:

@@ -18,6 +18,7 @@ are `assert` statements, never part of this tree.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class BertsmithError(Exception):
@@ -32,6 +33,14 @@ class BertsmithError(Exception):
     def __init__(self, *, expected: str, found: str, fix: str) -> None:
         self.expected, self.found, self.fix = expected, found, fix
         super().__init__(" ".join(f"expected {expected}; found {found}; {fix}".split()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # How processes pass an exception on. By default the constructor would be called, without its keyword arguments.
+        return _again, (type(self), *self.args), vars(self)
+
+
+def _again(kind: type[BertsmithError], *arguments: Any) -> BertsmithError:
+    return kind.__new__(kind, *arguments)
 
 
 class InputError(BertsmithError):

@@ -8,10 +8,12 @@ Credentials and endpoints are those of the packages that fsspec uses; for S3 the
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.util
 import io
 import os
 import re
+import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +27,6 @@ SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "hdfs", "memory", "file")
 # A path object has only one slash left of the two.
 _ADDRESS = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):/+(?P<rest>.*)", re.DOTALL)
 _BUFFER = 2**20
-_PROBE = ".bertsmith-probe"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,17 @@ def address_of(path: Path | str) -> str | None:
     >>> address_of("s3://bucket/a.txt"), address_of(Path("s3://bucket/a.txt")), address_of("file:///tmp/a.txt")
     ('s3://bucket/a.txt', 's3://bucket/a.txt', 'file:///tmp/a.txt')
     >>> address_of("texts/a.txt")
+
+    Raises:
+        ConfigError: the address has no host, but needs one.
     """
     found = _ADDRESS.fullmatch(str(path))
     if found is None:
         return None
+    if str(path).startswith("hdfs:///"):
+        raise ConfigError(
+            expected="the host of an address, hdfs://HOST/...", found=f"'{path}'", fix="name the host of the name node"
+        )
     return f"{found['scheme']}://{'/' if found['scheme'] == 'file' else ''}{found['rest']}"
 
 
@@ -118,8 +126,9 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
 def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable[Path | str] = ()) -> Iterator[Path]:
     """Yields the local path at which to make an output: `out` itself, or one whose content is uploaded to an address.
 
-    What is made for an address `.../NAME` is in the folder `NAME.staged` in the current folder: NAME itself, and the
-    files next to it. The folder is deleted after the upload, and kept if the block or the upload fails.
+    What is made for an address `.../NAME` is in the folder `NAME.DIGEST.staged` in the current folder, with a digest of
+    the address: NAME itself, and the files next to it. The folder is deleted after the upload, and kept if the block or
+    the upload fails. What a failed upload left at the address is replaced by the next one.
 
     Args:
         last: for a folder, the file in it that says that it is complete.
@@ -140,9 +149,8 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
             raise InputError(
                 expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another address"
             )
-    _require_place(address, last, replace=replace)
-    name = address.rsplit("/", 1)[-1]
-    place = Path(f"{name}.staged") / name
+    place = _staging(address)
+    _require_place(address, last, replace=replace, begun=is_staged(out, last))
     yield place
     try:
         if last:
@@ -158,12 +166,32 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
     shutil.rmtree(place.parent)
 
 
+def is_staged(out: Path, last: str) -> bool:
+    """Whether a folder for an address is complete on a local disk, because its upload failed.
+
+    Args:
+        last: the file in it that says that it is complete.
+    """
+    address = address_of(out)
+    return address is not None and bool(last) and (_staging(address.rstrip("/")) / last).is_file()
+
+
+def _staging(address: str) -> Path:
+    name = address.rsplit("/", 1)[-1]
+    # Outputs of the same name at other addresses, and folders of the user, have other names.
+    return Path(f"{name}.{hashlib.sha256(address.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}.staged") / name
+
+
 def _is_temporary(path: Path) -> bool:
     return path.name.startswith(".") or ".partial" in path.name
 
 
-def _require_place(address: str, last: str, *, replace: bool) -> None:
-    """Refuses an address that is taken, or that cannot be written, before any work is done."""
+def _require_place(address: str, last: str, *, replace: bool, begun: bool) -> None:
+    """Refuses an address that is taken, or that cannot be written, before any work is done.
+
+    Args:
+        begun: other files there are those of an upload that failed.
+    """
     with _in_words(address, "write"):
         system, path = _system(address)
         system.invalidate_cache()
@@ -171,15 +199,15 @@ def _require_place(address: str, last: str, *, replace: bool) -> None:
             raise InputError(
                 expected=f"nothing at '{address}'", found="an existing output", fix="choose another, or use --replace"
             )
-        if last and not system.exists(f"{path}/{last}") and system.exists(path) and system.find(path):
+        if last and not begun and not system.exists(f"{path}/{last}") and system.exists(path) and system.find(path):
             raise InputError(
                 expected=f"an empty place at '{address}', or an output with '{last}'",
                 found="other files",
                 fix="remove them, or choose another address",
             )
-        above = path.rsplit("/", 1)[0]
-        _make_folder(system, above, address)
-        probe = f"{above}/{_PROBE}"
+        # Permission may be limited to the names that begin with that of the output.
+        probe = f"{path}{'/' if last else '.'}{secrets.token_hex(8)}.probe"
+        _make_folder(system, probe.rsplit("/", 1)[0], address)
         system.pipe_file(probe, b"")
         system.rm_file(probe)
 
@@ -191,6 +219,7 @@ def _upload_folder(folder: Path, address: str, last: str) -> None:
         system, path = _system(address)
         if system.exists(f"{path}/{last}"):
             system.rm_file(f"{path}/{last}")
+        if system.find(path):
             system.rm(path, recursive=True)
     for name in [*(name for name in files if name != last), last]:
         _upload(folder / name, f"{address}/{name}")
@@ -282,8 +311,14 @@ def _system(address: str) -> tuple[Any, str]:
 def _errors() -> tuple[type[BaseException], ...]:
     """What file systems raise: errors of the system, and those of the packages that are loaded."""
     found: list[type[BaseException]] = [OSError, ValueError]
-    for module, name in (("botocore.exceptions", "BotoCoreError"), ("aiohttp", "ClientError")):
-        if module in sys.modules:
+    for module, name in (
+        ("botocore.exceptions", "BotoCoreError"),
+        ("aiohttp", "ClientError"),
+        ("gcsfs.retry", "HttpError"),
+        ("google.auth.exceptions", "GoogleAuthError"),
+        ("azure.core.exceptions", "AzureError"),
+    ):
+        if hasattr(sys.modules.get(module), name):
             found.append(getattr(sys.modules[module], name))
     return tuple(found)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import RunError
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.randomness import generator
 from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
 

@@ -23,11 +23,11 @@ from bertsmith.adaptation.forecast import LEAST_WORDS
 from bertsmith.adaptation.run import forecast_adaptation
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError, VocabularyError
+from bertsmith.model_files.metadata import ModelMetadata
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
 

@@ -12,11 +12,11 @@ from bertsmith.adaptation import task_text
 from bertsmith.adaptation.task_text import documents_of
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.library import training
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.classification import ClassificationTask
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of

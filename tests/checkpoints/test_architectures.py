@@ -16,13 +16,13 @@ from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, save_
 from bertsmith.checkpoints.fused_layers import split_fused
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoders.roberta import RobertaConfig
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import pack_rows
 from tasks.architecture_samples import (

@@ -17,10 +17,10 @@ from bertsmith.checkpoints.google import (
     write_google,
 )
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.layers import sinusoidal_positions
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary

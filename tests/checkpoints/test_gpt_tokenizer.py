@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from bertsmith import load
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.special_pieces import with_special_pieces
-from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_tokenizer
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
 from bertsmith.tasks.data import TaskData
 from bertsmith.text.pack import pack_rows
 from bertsmith.vectors.loading import load_token_features

@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
@@ -19,6 +18,7 @@ from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.model.our_names import plain
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -8,8 +8,8 @@ import torch
 from bertsmith.checkpoints.google import OptimizerState, read_optimizer, write_google
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import convert, kind_of, load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.normalize import TextRules
 from checkpoints.tiny import tiny_tensors
 

@@ -10,10 +10,10 @@ import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.cli.app import main
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 

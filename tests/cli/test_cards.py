@@ -13,8 +13,8 @@ from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untra
 from bertsmith.checkpoints.card import CARD, LIBRARIES, with_additions
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, InputError
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import WINDOWED
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

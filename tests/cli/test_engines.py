@@ -1,9 +1,12 @@
 """The option --engine, addresses as outputs, and what is said when a package for them is missing."""
 
 import importlib.util
+from typing import Any
 
 import pytest
 
+from bertsmith import remote
+from bertsmith.errors import RunError
 from storage_server import _server, storage  # noqa: F401
 
 # botocore and s3fs leave sockets to the garbage collector.
@@ -14,21 +17,34 @@ pytestmark = [
 ]
 
 
-def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, monkeypatch) -> None:
+def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, model, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
-    text, out = tmp_path / "a.txt", tmp_path / "out.npy"
+    text, out = tmp_path / "a.txt", tmp_path / "out"
     for command in (
-        ("corpus", text, "--vocab", vocabulary, "--out", tmp_path / "corpus"),
-        ("vocab", text, "--size", 60, "--out", tmp_path / "vocab2.txt"),
+        ("corpus", text, "--vocab", vocabulary, "--out", out / "corpus"),
+        ("vocab", text, "--size", 60, "--out", out / "vocab.txt"),
+        ("embed", text, "--model", model, "--out", out / "x.npy"),
+        ("features", text, "--model", model, "--out", out / "y.npy"),
+        ("predict", "--model", model),
     ):
-        answer = run(*command, "--engine", "ray")
+        answer = run(*command, "--engine", "ray", stdin=b"The boat.\n")
         assert answer.code == 1
         assert "expected the package ray for --engine ray; found none; install it: pip install 'bertsmith[ray]'" in (
             answer.err
         )
-    assert not out.exists()
+    assert not any(out.rglob("*"))
+
+
+def unanswered(*arguments: Any) -> None:
+    raise RunError(expected="an answer", found="none", fix="check the network")
+
+
+def test_an_address_without_its_host_is_refused(run) -> None:
+    answer = run("corpus", "texts", "--vocab", "vocab.txt", "--out=hdfs:///user/x")
+    assert answer.code == 1
+    assert "expected the host of an address, hdfs://HOST/...; found 'hdfs:///user/x'" in answer.err
 
 
 def test_resuming_needs_a_cluster(run, tmp_path, vocabulary) -> None:
@@ -51,9 +67,20 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     assert storage.exists("texts/corpus/corpus.json")
     assert "expected nothing at 's3://texts/corpus'; found an existing output" in run(*command).err
     assert run(*command, "--replace").code == 0
+    storage.rm("texts/corpus", recursive=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_upload", unanswered)
+        assert "the complete output is kept in" in run(*command).err
+    answer = run(*command, "--resume")
+    assert answer.code == 0, answer.err
+    assert "is complete; it is uploaded" in answer.err
+    assert storage.exists("texts/corpus/corpus.json")
     answer = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("s3://texts/vectors/x.npy: ")
+    for option in ((), ("--resume",)):
+        again = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy", *option)
+        assert "found an existing output" in again.err
     local = run("embed", "s3://texts/in/a.txt", "--model", model, "--out", tmp_path / "x.npy")
     assert local.code == 0, local.err
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks import named_tasks
 from cli.conftest import HAM, SPAM
 from tasks.task_samples import CONFIG, TOKENIZER

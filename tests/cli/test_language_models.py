@@ -10,10 +10,10 @@ from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.gpt import GptConfig
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.inference.perplexity import Perplexity
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from cli.conftest import PIECES

@@ -10,8 +10,8 @@ import torch
 from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

@@ -151,3 +151,63 @@ def test_a_full_disk_loses_nothing_and_nothing_looks_complete(here, texts, tmp_p
     assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 4
     build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
     assert digests(tmp_path / "many") == expected
+
+
+def test_resuming_never_takes_an_older_corpus_for_the_new_one(here, texts, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "many"
+    older = built(out, texts, settings=CorpusSettings())
+    with pytest.raises(InputError, match="one that exists"):
+        build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS)
+    assert not (tmp_path / "many.partial").exists()
+    with monkeypatch.context() as patch:
+        stop_after(3, patch, [])
+        with pytest.raises(StoppedError):
+            build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, replace=True)
+    with pytest.raises(InputError, match="one that exists"):
+        build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, resume=True)
+    assert digests(out) == older
+    build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, resume=True, replace=True)
+    assert digests(out) == built(tmp_path / "one", texts)
+
+
+def test_a_corpus_that_was_complete_when_the_run_was_killed_is_resumed_without_work(
+    here, texts, tmp_path, monkeypatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_corpus._Kept, "remove", lambda kept: None)
+        made = build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    stop_after(0, monkeypatch, [])
+    again = build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    assert again == made
+    assert not (tmp_path / "many.partial").exists()
+
+
+def test_rows_are_never_kept_twice(here, texts, tmp_path, monkeypatch) -> None:
+    expected = built(tmp_path / "one", texts)
+    real = cluster_corpus._Kept.add
+
+    def interrupted(kept: Any, tables: Any) -> None:
+        real(kept, tables)
+        if tables:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+        patch.setattr(cluster_corpus._Kept, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    parts = sorted((tmp_path / "many.partial").glob("part-*.arrow"))
+    assert len(parts) == 1
+    twice = parts[0].with_name("part-000001.arrow")
+    twice.write_bytes(parts[0].read_bytes())
+    with pytest.raises(RunError, match=r"next in .*many.partial"):
+        build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    twice.unlink()
+    build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
+    assert digests(tmp_path / "many") == expected
+
+
+def test_text_at_an_address_is_encoded(here, tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("The boat came home.\nIt rained.\n" * 9)
+    manifest = build_corpus_on(here, [f"file://{tmp_path}/a.txt"], small_tokenizer(), tmp_path / "many")
+    assert manifest["read"] == build_corpus([tmp_path / "a.txt"], small_tokenizer(), tmp_path / "one")["read"]

@@ -1,10 +1,16 @@
 """Which engine is meant, and what is missing for it."""
 
+import copy
+import os
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from bertsmith.cluster.engine import is_cluster, num_gpus
+from bertsmith.cluster.engine import PART, Stage, _require_machine, is_cluster, num_gpus, stream
 from bertsmith.cluster.failures import error_of, record_of
-from bertsmith.errors import ConfigError, CorpusError, NotFiniteError
+from bertsmith.errors import ConfigError, CorpusError, NotFiniteError, RunError
 
 
 def test_engines_are_named() -> None:
@@ -16,11 +22,43 @@ def test_engines_are_named() -> None:
 
 def test_errors_of_workers_keep_their_kind() -> None:
     for error in (CorpusError(expected="a", found="b", fix="c"), NotFiniteError(7, "line 8")):
-        again = error_of(record_of(error))
-        assert (type(again), str(again)) == (type(error), str(error))
-    assert isinstance(again, NotFiniteError)
-    assert again.index == 7
+        for again in (error_of(record_of(error)), copy.copy(error)):
+            assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
 def test_a_worker_gets_a_gpu_if_its_model_runs_on_one() -> None:
     assert (num_gpus("cpu"), num_gpus("cuda"), num_gpus("cuda:1")) == (0, 1, 1)
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package Ray as of a process that is connected to a cluster of one machine without a GPU."""
+    data = SimpleNamespace()
+    ray = SimpleNamespace(
+        data=data,
+        exceptions=SimpleNamespace(RayError=OSError, RayTaskError=OSError),
+        is_initialized=lambda: True,
+        get_runtime_context=lambda: SimpleNamespace(gcs_address="10.0.0.7:6379"),
+        nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}],
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ray.data", data)  # type: ignore[arg-type]
+    return ray
+
+
+def test_another_cluster_than_the_connected_one_is_refused(connected, monkeypatch) -> None:
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    before = dict(os.environ)
+    with pytest.raises(
+        RunError, match=r"the cluster at '10.0.0.8:6379'; found one that is connected to '10.0.0.7:6379'"
+    ):
+        list(stream("ray://10.0.0.8:6379", [{PART: "{}"}], Stage(worker=dict)))
+    assert dict(os.environ) == before
+
+
+def test_workers_that_no_machine_can_hold_are_refused(connected) -> None:
+    _require_machine(connected, Stage(worker=dict, threads=2))
+    with pytest.raises(RunError, match="a machine with 3 processors"):
+        _require_machine(connected, Stage(worker=dict, threads=3))
+    with pytest.raises(RunError, match="a machine with 1 processors and a GPU, for a worker; found none"):
+        _require_machine(connected, Stage(worker=dict, gpus=1))

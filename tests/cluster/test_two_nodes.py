@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,16 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block is passed on by itself, so that most of the work is left when the first result arrives."""
+    monkeypatch.setattr(cluster_engine, "_STREAMED_BYTES", 2**16)
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     """Several blocks of a megabyte in one file, so that workers share it, and small files of every kind."""
-    return write_texts(tmp_path / "texts", large=8_000)
+    return write_texts(tmp_path / "texts", large=20_000)
 
 
 def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
@@ -57,9 +63,9 @@ def after_first_table(action: Callable[[], None], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cluster_corpus, "stream", stream)
 
 
-def workers_of(nodes: Any) -> list[int]:
-    """The processes of this cluster that encode blocks."""
-    raylets = {one.process.pid for node in nodes.list_all_nodes() for one in node.all_processes["raylet"]}
+def workers_of(nodes: Sequence[Any]) -> list[int]:
+    """The processes of some nodes that encode blocks."""
+    raylets = {one.process.pid for node in nodes for one in node.all_processes["raylet"]}
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -85,7 +91,7 @@ def test_a_worker_that_is_killed_costs_nothing(nodes, engine, texts, tmp_path, m
     killed: list[int] = []
 
     def kill() -> None:
-        killed.extend(workers_of(nodes))
+        killed.extend(workers_of(nodes.list_all_nodes()))
         for process in killed:
             os.kill(process, signal.SIGKILL)
 
@@ -98,8 +104,15 @@ def test_a_worker_that_is_killed_costs_nothing(nodes, engine, texts, tmp_path, m
 @pytest.mark.slow
 def test_a_node_that_is_lost_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
     further = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
-    after_first_table(lambda: nodes.remove_node(further, allow_graceful=False), monkeypatch)
+    lost: list[int] = []
+
+    def remove() -> None:
+        lost.extend(workers_of([further]))
+        nodes.remove_node(further, allow_graceful=False)
+
+    after_first_table(remove, monkeypatch)
     build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert lost
     assert digests(tmp_path / "many") == expected(tmp_path, texts)
 
 
@@ -110,11 +123,11 @@ import os, signal
 from bertsmith.cluster import corpus, engine
 from bertsmith.corpus.build import CorpusSettings
 from corpus.samples import small_tokenizer
-real, corpus.KEPT_BYTES = engine.stream, 1
+real, corpus.KEPT_BYTES, engine._STREAMED_BYTES = engine.stream, 1, 2**16
 
 def stream(*given):
     for number, table in enumerate(real(*given)):
-        if number == 1:
+        if number == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         yield table
 
@@ -127,7 +140,7 @@ corpus.build_corpus_on({engine!r}, [{str(texts)!r}], small_tokenizer(), {str(tmp
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "many").exists()
-    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 1
+    assert len(list((tmp_path / "many.partial").glob("part-*.arrow"))) == 3
     build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
     assert digests(tmp_path / "many") == expected(tmp_path, texts)
 
@@ -161,6 +174,22 @@ except RunError as error:
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     assert done.stdout.startswith("expected a Ray cluster at '127.0.0.1:9'; found "), done.stderr
     assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_error_of_ours_in_a_worker_arrives_as_it_is(engine, texts, tmp_path, monkeypatch) -> None:
+    class Unreadable:
+        """Fails as a storage that does not answer does."""
+
+        def __init__(self, *arguments: Any) -> None:
+            self.arguments = arguments
+
+        def __call__(self, table: Any) -> Any:
+            raise RunError(expected="an answer from 's3://texts'", found="none", fix="check the network")
+
+    monkeypatch.setattr(cluster_corpus, "_Encoder", Unreadable)
+    with pytest.raises(RunError, match=r"^expected an answer from 's3://texts'; found none; check the network$"):
+        build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
 
 
 @pytest.mark.slow

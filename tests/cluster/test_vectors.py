@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cluster import vectors
+from bertsmith.cluster import predictions, vectors
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.inference import predictor
 from bertsmith.library.lines import predict_lines
@@ -89,6 +89,15 @@ def test_a_worker_with_another_model_or_other_texts_is_found(here, model, text, 
         (tmp_path / "lines.txt").write_text("the film\n")
         yield from stream_here(engine, parts, stage)
 
+    def with_others(engine: str, parts: Any, stage: Any) -> Any:
+        content = Path(text).read_text()
+        Path(text).write_text(content.replace("film", "boat"))
+        yield from stream_here(engine, parts, stage)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "stream", with_others)
+        with pytest.raises(RunError, match=r"the same texts from text 1 of .*; found others on one of them"):
+            embed_file(text, model, tmp_path / "z.npy", engine=here)
     monkeypatch.setattr(vectors, "stream", with_fewer)
     with pytest.raises(RunError, match=r"3 texts from text 1 of .* on every machine; found 1 from text 1"):
         embed_file(text, model, tmp_path / "y.npy", engine=here)
@@ -111,6 +120,18 @@ def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind)
     many = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines, engine=here)]
     assert many == one
     assert len(one) == len(lines)
+
+
+def test_predictions_of_another_model_are_refused(here, tmp_path, monkeypatch) -> None:
+    model = write_model(tmp_path / "task", "single")
+
+    def with_another(engine: str, parts: Any, stage: Any) -> Any:
+        (Path(model) / "config.json").write_text((Path(model) / "config.json").read_text() + "\n")
+        yield from stream_here(engine, parts, stage)
+
+    monkeypatch.setattr(predictions, "stream", with_another)
+    with pytest.raises(RunError, match="another one at that path"):
+        list(predict_lines(model, ["good"], engine=here))
 
 
 def test_an_invalid_line_ends_the_predictions_after_those_before_it(here, tmp_path) -> None:

@@ -6,7 +6,7 @@ from sklearn.metrics import matthews_corrcoef
 
 from bertsmith.comparison.cells import Cell, Place, file_name
 from bertsmith.comparison.results import is_level, rows_of, verdicts
-from bertsmith.finetuning.comparison import paired_over_seeds
+from bertsmith.results.comparison import paired_over_seeds
 from bertsmith.tasks.task import TaskSpec
 
 SPEC = TaskSpec(kind="classification", name="sentiment", labels=("no", "yes"))

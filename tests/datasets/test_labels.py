@@ -11,10 +11,10 @@ import pytest
 from bertsmith.datasets.examples import TextExample
 from bertsmith.datasets.labels import check_known, class_labels
 from bertsmith.errors import InputError
-from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.resampling import score_rows
 from bertsmith.metrics.labels import macro_f1
 from bertsmith.reports.scores import details
+from bertsmith.results.predictions import example_lines
+from bertsmith.results.resampling import score_rows
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.task import TaskSpec

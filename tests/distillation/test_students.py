@@ -10,12 +10,12 @@ import transformers
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation.students import as_distilbert, student_of, with_layers
 from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.errors import ConfigError, VocabularyError
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import write_folder

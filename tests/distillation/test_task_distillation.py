@@ -11,7 +11,6 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.distillation import logits as stored
 from bertsmith.distillation.report import DistillationReport
 from bertsmith.distillation.settings import DistillationSettings
@@ -21,6 +20,7 @@ from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, Input
 from bertsmith.files import read_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.distillation import distill
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training import loop

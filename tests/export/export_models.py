@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 

@@ -15,7 +15,6 @@ from bertsmith.checkpoints import huggingface, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.weights import write_safetensors
 from bertsmith.encoding.onnx_session import INPUTS, outputs_of
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
@@ -30,6 +29,7 @@ from bertsmith.files import digest_file
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of

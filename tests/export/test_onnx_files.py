@@ -12,7 +12,6 @@ from bertsmith import runtime
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoders.bert import BertModel
 from bertsmith.encoding import onnx_session
@@ -28,6 +27,7 @@ from bertsmith.export.onnx_graph import build_graph
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of

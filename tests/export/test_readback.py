@@ -13,7 +13,6 @@ import transformers
 from bertsmith.checkpoints import google, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.onnx_session import outputs_of
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
@@ -26,6 +25,7 @@ from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import digest_file
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task

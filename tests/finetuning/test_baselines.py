@@ -12,14 +12,14 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
 from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
-from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
+from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
+from bertsmith.results.report import write_finetuning_report
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model

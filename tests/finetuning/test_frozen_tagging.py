@@ -11,7 +11,6 @@ import torch
 from baselines.frozen_samples import CONFIG, TOKENIZER, encoder, hidden_states, row
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample
 from bertsmith.encoding import row_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
@@ -27,6 +26,7 @@ from bertsmith.finetuning.frozen_tagging import (
 )
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.layer_choice import layer_choice
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import CheckpointError, ConfigError
@@ -23,6 +22,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Encoder
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

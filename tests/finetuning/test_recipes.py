@@ -14,7 +14,6 @@ import torch
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.frozen import FrozenEncoder
@@ -36,6 +35,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune as run_command
 from bertsmith.model.batch import Batch
 from bertsmith.model.noise import NoiseOfTexts, RowNoise
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData

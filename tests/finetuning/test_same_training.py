@@ -12,11 +12,11 @@ import transformers
 
 from bertsmith.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.guard import StopRequest

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import CheckpointError, ConfigError
@@ -25,6 +24,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
 from bertsmith.model.noise import RowNoise
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

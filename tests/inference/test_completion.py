@@ -10,13 +10,13 @@ import torch
 
 from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import TorchEngine
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.export.conversion import export
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.inference.completion import SamplingSettings, complete
 from bertsmith.model.batch import Batch
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of

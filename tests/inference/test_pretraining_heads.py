@@ -7,12 +7,12 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary

@@ -12,13 +12,13 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.int8_scales import SCALES
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import digest_file
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import LADDER, calibrate, note_kept_layers, quantize, require_metadata
 from bertsmith.library.labelled import quantize as measure
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.loading import load_embedder

@@ -11,13 +11,13 @@ import transformers
 from bertsmith import load
 from bertsmith.checkpoints.google import write_google
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, CorpusError, InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.tasks.data import TaskData

@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.checkpoints.load import convert
-from bertsmith.checkpoints.metadata import read_metadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
@@ -26,6 +25,7 @@ from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.locks import locked_folder
 from bertsmith.model.compiled import compile_layers
+from bertsmith.model_files.metadata import read_metadata
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.summary import summary_lines

@@ -9,13 +9,13 @@ import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.library.training import pretrain as library_pretrain
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining import run as run_module
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings

@@ -8,11 +8,11 @@ import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, index_passages, query_vectors

@@ -14,9 +14,9 @@ import torch
 from bertsmith import Model, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
 from tasks.architecture_samples import write_base_model as write_architecture

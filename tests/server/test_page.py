@@ -19,8 +19,8 @@ import pytest
 from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model

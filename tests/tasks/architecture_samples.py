@@ -12,7 +12,6 @@ import transformers
 from bertsmith.checkpoints.architectures import ARCHITECTURES as ARCHITECTURE_TABLE
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.albert import AlbertConfig
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoders.bilstm import BiLstmConfig
@@ -26,6 +25,7 @@ from bertsmith.encoders.roberta import RobertaConfig, XlmRobertaConfig
 from bertsmith.encoders.static import StaticConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 

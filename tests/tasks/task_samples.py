@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import (
     Answer,
     ChoiceExample,
@@ -15,6 +14,7 @@ from bertsmith.datasets.examples import (
     TripletExample,
 )
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.randomness import generator
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSettings, TaskSpec

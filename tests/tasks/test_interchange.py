@@ -10,12 +10,12 @@ import transformers
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import convert
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.architecture_samples import (

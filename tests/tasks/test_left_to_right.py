@@ -9,7 +9,6 @@ import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import CheckpointError
 from bertsmith.export.conversion import export
@@ -18,6 +17,7 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

@@ -15,9 +15,9 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import EncodedExamples, micro_batches
 from bertsmith.errors import InputError
-from bertsmith.finetuning.predictions import gold_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
+from bertsmith.results.predictions import gold_of
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules

@@ -7,8 +7,8 @@ import pytest
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import official_spec
 from bertsmith.tasks.spec_of_model import require_spec

@@ -11,9 +11,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import lowercased, read_pipeline, with_rules
 from bertsmith.errors import CheckpointError, ConfigError, VocabularyError
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.tokenizer_files import lowercased, read_pipeline, with_rules
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.template import Template

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.tokenizer_writing import tokenizer_json
+from bertsmith.model_files.tokenizer_writing import tokenizer_json
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from bertsmith.text.unspaced import LONGEST_RUN, parts_of_words
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary

@@ -9,11 +9,11 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.vectors.loading import load_embedder

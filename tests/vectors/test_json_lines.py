@@ -9,11 +9,11 @@ import torch
 
 from bertsmith import embed_words_of_file
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.pack import pack_rows
 from bertsmith.vectors.json_lines import TokenLines
 from model.examples import shake

@@ -16,12 +16,12 @@ from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError
-from bertsmith.finetuning.comparison import compare
-from bertsmith.finetuning.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.progress import tell
+from bertsmith.results.comparison import compare
+from bertsmith.results.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, split_settings
 from bertsmith.tasks.data import TaskData

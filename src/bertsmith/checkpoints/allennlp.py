@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder, require_numbers
 from bertsmith.checkpoints.plan import plan_loading
 from bertsmith.encoders.character_cnn import (
@@ -38,6 +37,7 @@ from bertsmith.encoders.elmo import NAMES, ElmoConfig
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.files import read_json
 from bertsmith.model.parameter_names import Match
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import counted
 from bertsmith.settings import require
 from bertsmith.text.normalize import TextRules

@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
-from bertsmith.checkpoints.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_tokenizer, read_wordpiece
 from bertsmith.encoders import (
     albert,
     awd_lstm,
@@ -32,6 +29,9 @@ from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
 from bertsmith.model.parameter_names import ParameterNames
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
+from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_pipeline, read_tokenizer, read_wordpiece
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bertsmith.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, ConfigError
@@ -19,6 +18,7 @@ from bertsmith.heads.task_head import Head
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import initialize
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, part_of
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.vocabulary import Vocabulary
 

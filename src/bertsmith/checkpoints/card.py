@@ -14,11 +14,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bertsmith.checkpoints.metadata import CARD, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
 from bertsmith.checkpoints.model_folder import parts_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, READERS, part_of
+from bertsmith.model_files.metadata import CARD, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names

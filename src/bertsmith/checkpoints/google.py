@@ -15,10 +15,8 @@ from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.google_names import from_google, to_google
-from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
-from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError
@@ -26,6 +24,8 @@ from bertsmith.files import atomic_folder, read_json, require_file, write_json, 
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, whole
 from bertsmith.model.parameter_names import Match
+from bertsmith.model_files.metadata import ModelMetadata, read_metadata, write_metadata
+from bertsmith.model_files.tokenizer_files import guess_rules, read_rules
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer

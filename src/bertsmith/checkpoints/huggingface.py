@@ -16,7 +16,6 @@ from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.fused_layers import join_fused, split_fused
 from bertsmith.checkpoints.hub import shown
-from bertsmith.checkpoints.metadata import SIMILARITY, WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -25,14 +24,15 @@ from bertsmith.checkpoints.model_folder import (
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
-from bertsmith.checkpoints.tokenizer_files import with_rules, with_segments
-from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import whole
 from bertsmith.model.parameter_names import Match, ParameterNames
+from bertsmith.model_files.metadata import SIMILARITY, WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
+from bertsmith.model_files.tokenizer_files import with_rules, with_segments
+from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from bertsmith.checkpoints.hub import shown
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.finite import not_finite
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 

@@ -7,9 +7,9 @@ that neither weights nor architectures have to be imported.
 import dataclasses
 from pathlib import Path
 
-from bertsmith.checkpoints.metadata import METADATA, ModelMetadata, read_metadata
-from bertsmith.checkpoints.tokenizer_files import read_tokenizer, with_segments
 from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.model_files.metadata import METADATA, ModelMetadata, read_metadata
+from bertsmith.model_files.tokenizer_files import read_tokenizer, with_segments
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.text.tokenizer import Tokenizer
 

@@ -15,13 +15,14 @@ from bertsmith.cli.options import (
     RulesOption,
     TextArguments,
     WorkersOption,
+    note,
     print_json,
     say,
     settings_from,
 )
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
-from bertsmith.remote import staged
+from bertsmith.remote import is_staged, staged
 from bertsmith.settings import require
 
 EvaluationOption = Annotated[
@@ -80,10 +81,18 @@ def corpus(
     sampling = settings_from(SamplingSettings, values)
     weights = _weights(weight or ())
     on_cluster = is_cluster(engine)
-    require(on_cluster or not resume, expected="--engine ray with --resume", found=engine, fix="leave --resume out")
+    is_made = resume and not replace and is_staged(out, MANIFEST)
+    require(
+        on_cluster or is_made or not resume,
+        expected="--engine ray with --resume",
+        found=engine,
+        fix="leave --resume out",
+    )
     with staged(out, last=MANIFEST, replace=replace, inputs=texts) as place:
         options: dict[str, Any] = {"settings": settings, "sampling": sampling, "workers": workers, "weights": weights}
-        if on_cluster:
+        if is_made:
+            note(f"the corpus in '{place}' is complete; it is uploaded")
+        elif on_cluster:
             build_corpus_on(engine, texts, tokenizer, place, replace=replace, resume=resume, **options)
         else:
             build_corpus(texts, tokenizer, place, replace=replace, **options)

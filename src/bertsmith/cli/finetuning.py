@@ -121,10 +121,10 @@ def finetune(
     Several processes of torchrun train whole seeds each if there are at least as many seeds as processes, and whole
     trials of --search; otherwise they share every step.
     """
-    from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
-    from bertsmith.finetuning.report import write_finetuning_report
     from bertsmith.finetuning.run import summary_lines
     from bertsmith.library.training import finetune as run_finetuning
+    from bertsmith.results.finished_run import TABLE_FILE, table_cells
+    from bertsmith.results.report import write_finetuning_report
     from bertsmith.runtime import Rank
 
     result = run_finetuning(
@@ -328,7 +328,7 @@ def glue(
     ],
 ) -> None:
     """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
-    from bertsmith.finetuning.glue_table import glue_lines, read_scores
+    from bertsmith.results.glue_table import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):
         say(line)

@@ -100,7 +100,7 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
         return _tokenizer_of(model)
     assert vocab is not None
     if vocab.suffix == ".json" or vocab.is_dir():
-        from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
+        from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
 
         if cased or rules is not None:
             raise typer.BadParameter("--cased and --rules need a vocab.txt; other tokenizers have their own rules")
@@ -114,8 +114,8 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
 
 def _tokenizer_of(model: str) -> "Tokenizer":
     """The tokenizer of a model; from a local folder it is read without the weights, and so without torch."""
-    from bertsmith.checkpoints.metadata import read_metadata
-    from bertsmith.checkpoints.tokenizer_files import read_tokenizer
+    from bertsmith.model_files.metadata import read_metadata
+    from bertsmith.model_files.tokenizer_files import read_tokenizer
 
     folder = Path(model)
     if (folder / "config.json").exists():
@@ -138,8 +138,8 @@ def _longest_row(model: str) -> int:
     """The maximum number of tokens that a model reads at once: of its encoder, or less if it was fine-tuned on less."""
     from bertsmith.checkpoints.architectures import read_config
     from bertsmith.checkpoints.load import load_any
-    from bertsmith.checkpoints.metadata import read_metadata
     from bertsmith.files import read_json
+    from bertsmith.model_files.metadata import read_metadata
 
     folder = Path(model)
     if (folder / "config.json").exists():

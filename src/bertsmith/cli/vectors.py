@@ -84,7 +84,7 @@ def embed(
     """
     from bertsmith.library.vector_files import embed_file
 
-    with staged(out, replace=replace or resume) as place:
+    with staged(out, replace=replace) as place:
         summary = embed_file(
             file,
             model,
@@ -138,7 +138,7 @@ def features(
     from bertsmith.library.vector_files import embed_words_of_file
 
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
-    with staged(out, replace=replace or resume) as place:
+    with staged(out, replace=replace) as place:
         summary = embed_words_of_file(
             file,
             model,

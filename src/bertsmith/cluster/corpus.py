@@ -23,6 +23,8 @@ from bertsmith.cluster.rows import (
     encoded_items,
     encoded_row,
     encoded_rows,
+    file_of,
+    file_record,
     row_of,
     text_items,
     text_row,
@@ -37,13 +39,15 @@ from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import Document, ReadingSettings, source_blocks
 from bertsmith.documents.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import atomic_file, digest_bytes, read_json, write_json
+from bertsmith.files import atomic_file, digest_bytes, digest_file, read_json, write_json
 from bertsmith.locks import locked_folder
+from bertsmith.remote import address_of
 from bertsmith.settings import require, to_dict
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 
 STARTED = "started.json"
+COMPLETE = "complete.json"
 KEPT_BYTES = 32 * 2**20  # encoded blocks are kept on disk in parts of about this size
 _READ_TOGETHER = 64 * 2**20  # bytes of small files that one reader reads
 
@@ -66,12 +70,12 @@ def build_corpus_on(
     Args:
         engine: see `stream`. Workers open the files themselves, so every machine needs them at the same path.
         workers: the largest number of worker processes; None means as many as the cluster has processors.
-        resume: go on with an unfinished corpus; start one if there is none.
+        resume: continue an unfinished corpus; start one if there is none.
         options: further arguments of `build_corpus`.
 
     Raises:
         BertsmithError: as for `build_corpus`; `RunError` if there is an unfinished corpus and neither `resume` nor
-            `replace` is given, or it was started from something else, or the cluster cannot go on.
+            `replace` is given, or it was started from something else, or the workers of the cluster fail.
     """
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)
@@ -86,17 +90,21 @@ def build_corpus_on(
     with locked_folder(state):
         kept = _Kept(state, replace=replace, resume=resume)
         listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
-        kept.begin({"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": _listing(listed)})
-        if resume and not replace and kept.was_begun and (out / MANIFEST).exists():
+        made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": _listing(listed)}
+        kept.require_same(made_of)
+        if kept.has_made(out):
             manifest = read_manifest(out)
         else:
 
             def encode(_: Sequence[Path | str]) -> Iterator[Item]:
+                # Only now it is known that `out` is free, or may be replaced.
+                kept.begin(made_of)
                 return _encoded(engine, listed, tokenizer, settings, kept, workers)
 
             manifest = build_corpus(
                 paths, tokenizer, out, settings=settings, sampling=sampling, replace=replace, encode=encode, **options
             )
+            kept.complete(out)
         kept.remove()
     return manifest
 
@@ -109,28 +117,25 @@ class _Kept:
     """
 
     def __init__(self, folder: Path, *, replace: bool, resume: bool) -> None:
-        self.folder, self._resume = folder, resume
-        self.was_begun = (folder / STARTED).exists()
-        if self.was_begun and not (resume or replace):
+        self.folder = folder
+        was_begun = (folder / STARTED).exists()
+        self.resumes = was_begun and resume
+        if was_begun and not (resume or replace):
             raise RunError(
                 expected=f"no unfinished corpus in '{folder}'",
                 found="one",
                 fix="resume with --resume, or use --replace",
             )
-        if self.was_begun and not resume:
-            self._clear()
 
-    def begin(self, made_of: dict[str, Any]) -> None:
-        """Records what the corpus is made of.
+    def require_same(self, made_of: dict[str, Any]) -> None:
+        """Checks that a corpus that is resumed is made of the same.
 
         Raises:
-            RunError: the unfinished corpus is made of something else.
+            RunError: it is made of something else.
         """
-        place = self.folder / STARTED
-        if not (self.was_begun and self._resume):
-            write_json(place, made_of)
+        if not self.resumes:
             return
-        before = read_json(place)
+        before = read_json(self.folder / STARTED)
         for name, value in made_of.items():
             if not isinstance(before, dict) or before.get(name) != value:
                 raise RunError(
@@ -138,6 +143,22 @@ class _Kept:
                     found="others",
                     fix="use the same again, or start over with --replace",
                 )
+
+    def begin(self, made_of: dict[str, Any]) -> None:
+        """Records what the corpus is made of, and deletes what another one left, unless this one is resumed."""
+        if not self.resumes:
+            self.remove()
+            write_json(self.folder / STARTED, made_of)
+
+    def complete(self, out: Path) -> None:
+        """Records that the corpus is in `out`."""
+        write_json(self.folder / COMPLETE, {"manifest": digest_file(out / MANIFEST)})
+
+    def has_made(self, out: Path) -> bool:
+        """Whether the corpus in `out` is the one that is resumed, complete."""
+        place, manifest = self.folder / COMPLETE, out / MANIFEST
+        is_there = self.resumes and place.exists() and manifest.exists()
+        return is_there and read_json(place) == {"manifest": digest_file(manifest)}
 
     def tables(self) -> Iterator[pa.Table]:
         """The parts on disk, memory-mapped."""
@@ -155,16 +176,12 @@ class _Kept:
 
     def remove(self) -> None:
         """Deletes everything but the lock, whose folder goes with it."""
-        self._clear()
+        # In this order: without `STARTED`, what is left is not resumed.
+        for path in (self.folder / COMPLETE, self.folder / STARTED, *self._paths()):
+            path.unlink(missing_ok=True)
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("part-*.arrow"))
-
-    def _clear(self) -> None:
-        # Without its first file, what is left is not resumed.
-        (self.folder / STARTED).unlink(missing_ok=True)
-        for path in self._paths():
-            path.unlink()
 
 
 def _encoded(
@@ -179,10 +196,18 @@ def _encoded(
     first, skip = 0, 0
     for table in kept.tables():
         for source, number, item in encoded_items(table):
+            if (source, number) != (first, skip):
+                raise RunError(
+                    expected=f"block {skip + 1:,} of file {first + 1:,} next in '{kept.folder}'",
+                    found=f"block {number + 1:,} of file {source + 1:,}",
+                    fix="start over with --replace",
+                )
             first, skip = (source, number + 1) if isinstance(item, EncodedBlock) else (source + 1, 0)
             yield item
     waiting: list[pa.Table] = []
-    stage = Stage(worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers)
+    stage = Stage(
+        worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers, resumes=True
+    )
     with contextlib.closing(stream(engine, _parts(listed, settings, first, skip), stage)) as tables:
         try:
             for table in tables:
@@ -193,8 +218,9 @@ def _encoded(
                         raise InputError(expected=expected, found=what, fix=fix)
                 waiting.append(table)
                 if sum(one.nbytes for one in waiting) >= KEPT_BYTES:
-                    kept.add(waiting)
-                    waiting = []
+                    # In this order: rows that may be on disk are never written a second time.
+                    rows, waiting = waiting, []
+                    kept.add(rows)
                 yield from (item for _, _, item in found)
         finally:
             kept.add(waiting)
@@ -213,7 +239,7 @@ def _parts(
         if size >= _READ_TOGETHER:
             groups.append({"first": number, "skip": skip if number == first else 0, "files": [], "settings": reading})
             size = 0
-        groups[-1]["files"].append([type(found).__name__, dataclasses.asdict(found), language])
+        groups[-1]["files"].append([*file_record(found), language])
         size += found.size if isinstance(found, Source) else 0
     return [{PART: json.dumps(group)} for group in groups]
 
@@ -224,7 +250,7 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
         part = json.loads(text)
         settings, skip = ReadingSettings(**part["settings"]), part["skip"]
         for source, (kind, fields, language) in enumerate(part["files"], start=part["first"]):
-            found = Source(**fields) if kind == Source.__name__ else Skipped(**fields)
+            found = file_of(kind, fields)
             number = 0
             try:
                 for number, item in enumerate(source_blocks(found, settings)):
@@ -266,9 +292,12 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 
 def _listing(listed: Sequence[tuple[Source | Skipped, str]]) -> str:
-    """A digest of the names, sizes and times of all files: other files, or files that were changed, are not resumed."""
+    """A digest of the names, sizes and times of all files: other files, or files that were changed, are not resumed.
+
+    Files at addresses have no time.
+    """
     files = []
     for found, language in listed:
-        times = [os.stat(found.name).st_mtime_ns] if isinstance(found, Source) else []
+        times = [os.stat(found.name).st_mtime_ns] if isinstance(found, Source) and not address_of(found.name) else []
         files.append([dataclasses.asdict(found), language, times])
     return digest_bytes(json.dumps(files).encode("utf-8"))

@@ -8,6 +8,7 @@ the parts, whatever the number of workers.
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import logging
 import os
@@ -18,7 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.cluster.failures import error_of, record_of
+from bertsmith.errors import BertsmithError, ConfigError, RunError
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
@@ -34,12 +36,14 @@ class Stage:
     """What workers do with rows.
 
     Attributes:
-        worker: a class; an instance is called with a table of rows, and yields tables of results.
+        worker: a class; an instance is called with a table of rows, and yields tables of results, or columns of Python
+            objects by name.
         arguments: of its constructor, which each worker process calls once.
         read: turns a table of parts into tables of rows; None if the parts are the rows.
         workers: the largest number of worker processes; None: as many as there are processors for.
         threads: processors of a worker.
         gpus: GPUs of a worker.
+        resumes: whether the command has --resume, for the advice when workers fail.
     """
 
     worker: type
@@ -48,6 +52,7 @@ class Stage:
     workers: int | None = None
     threads: int = 1
     gpus: int = 0
+    resumes: bool = False
 
 
 def is_cluster(engine: str) -> bool:
@@ -82,11 +87,11 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
         parts: the rows of the first stage; each is a task of its own.
 
     Raises:
-        RunError: there is no cluster at the address, or its workers cannot go on.
+        RunError: there is no cluster at the address, or its workers fail.
     """
     if not parts:
         return
-    with _running(engine) as ray, _errors_in_words(ray):
+    with _running(engine) as ray, _errors_in_words(ray, resumes=stage.resumes):
         context = ray.data.DataContext.get_current().copy()
         context.execution_options.preserve_order = True
         context.execution_options.verbose_progress = False
@@ -108,7 +113,7 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
                 )
             most = stage.workers or max(1, processors // stage.threads)
             at_once = max(1, min(most, processors // stage.threads))
-            _require_processors(ray, stage.threads)
+            _require_machine(ray, stage)
             results = rows.map_batches(
                 _Worker,
                 batch_size=None,
@@ -147,24 +152,51 @@ def environment(engine: str = RAY) -> dict[str, str]:
     """
     found = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
     if engine == RAY:
-        token = secrets.token_hex(32)
-        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_worker_niceness": "0"}
+        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
     return found
+
+
+@functools.cache
+def _token() -> str:
+    """One for each process, because Ray reads it once."""
+    return secrets.token_hex(32)
 
 
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator[Any]:
-    """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so."""
-    os.environ |= {name: value for name, value in environment(engine).items() if name not in os.environ}
+    """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so.
+
+    Raises:
+        RunError: there is no cluster at the address, or this process is connected to another one.
+    """
+    added = {name: value for name, value in environment(engine).items() if name not in os.environ}
+    os.environ |= added
+    try:
+        with _connected(engine) as ray:
+            yield ray
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _connected(engine: str) -> Iterator[Any]:
     import ray
     import ray.data
 
     for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are raised, in one line
+    address = "local" if engine == RAY else engine.removeprefix(f"{RAY}://")
     if ray.is_initialized():
+        joined = ray.get_runtime_context().gcs_address
+        if address not in ("local", "auto", joined):
+            raise RunError(
+                expected=f"a process that is not connected to Ray, for the cluster at '{address}'",
+                found=f"one that is connected to '{joined}'",
+                fix="call ray.shutdown() first, or use --engine ray for the cluster that is connected",
+            )
         yield ray
         return
-    address = "local" if engine == RAY else engine.removeprefix(f"{RAY}://")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == "local":
@@ -216,28 +248,39 @@ def _enter(folder: str) -> None:
         os.chdir(folder)
 
 
-def _require_processors(ray: Any, threads: int) -> None:
-    """Refuses workers that would wait forever for a machine with enough processors."""
-    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
-    if most < threads:
+def _require_machine(ray: Any, stage: Stage) -> None:
+    """Refuses workers that would wait forever for a machine with enough processors and GPUs."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    most = max((int(node.get("CPU", 0)) for node in nodes), default=0)
+    if most < stage.threads:
         raise RunError(
-            expected=f"a machine with {threads} processors, the threads of a worker",
+            expected=f"a machine with {stage.threads} processors, the threads of a worker",
             found=f"at most {most}",
             fix="set OMP_NUM_THREADS to fewer threads",
+        )
+    if not any(node.get("CPU", 0) >= stage.threads and node.get("GPU", 0) >= stage.gpus for node in nodes):
+        raise RunError(
+            expected=f"a machine with {stage.threads} processors and a GPU, for a worker",
+            found="none in the cluster",
+            fix="use --device cpu",
         )
 
 
 @contextlib.contextmanager
-def _errors_in_words(ray: Any) -> Iterator[None]:
+def _errors_in_words(ray: Any, *, resumes: bool) -> Iterator[None]:
     """Turns what Ray raises into one line."""
     try:
         yield
     except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:
         cause = getattr(error, "cause", None) or error.__cause__ or error
+        if isinstance(cause, BertsmithError):
+            # Ray adds lines of its own to the message.
+            raise error_of(record_of(cause)) from None
         raise RunError(
             expected="workers that run to the end",
             found=_first_line(cause),
-            fix="see that every machine has memory, disk space and the same input, then resume with --resume",
+            fix="see that every machine has memory, disk space and the same input, then "
+            + ("resume with --resume" if resumes else "start again"),
         ) from None
 
 

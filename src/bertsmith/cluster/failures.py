@@ -1,4 +1,4 @@
-"""Errors of a worker as plain values: an exception with keyword-only arguments cannot be passed between processes."""
+"""Errors of a worker as plain values in its rows, so that they arrive after all results before them."""
 
 from typing import Any
 

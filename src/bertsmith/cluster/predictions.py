@@ -13,16 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bertsmith.checkpoints.metadata import read_metadata
 from bertsmith.cluster.engine import Stage, num_gpus, stream, use_threads
 from bertsmith.cluster.failures import raise_any, record_of
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.onnx_session import num_threads
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, RunError
+from bertsmith.files import digest_file
 from bertsmith.inference.ensemble import load_ensemble
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.progress import Progress
-from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.task import Prediction, TaskSpec
 from bertsmith.tasks.typed_examples import example_of_line
 
 
@@ -34,9 +37,10 @@ def predict_on(
     All lines are read before the first is predicted.
 
     Raises:
-        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the cluster cannot go on.
+        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
+            cluster fail.
     """
-    spec = load_ensemble(models, device="cpu").task.spec
+    spec, digests = _spec_of(models[0]), [_digests(model) for model in models]
     errors: list[BertsmithError] = []
 
     def numbered() -> Iterator[tuple[Example, str]]:
@@ -54,7 +58,7 @@ def predict_on(
         first += len(block)
     stage = Stage(
         worker=_Worker,
-        arguments=([str(model) for model in models], device, precision, num_threads()),
+        arguments=([str(model) for model in models], digests, device, precision, num_threads()),
         threads=num_threads(),
         gpus=num_gpus(device),
     )
@@ -71,6 +75,21 @@ def predict_on(
         raise errors[0]
 
 
+def _spec_of(model: str | Path) -> TaskSpec:
+    """The task of a model; the weights are read only if its folder does not have it."""
+    folder = Path(model)
+    recorded = read_metadata(folder).spec if folder.is_dir() else None
+    if recorded is None:
+        return load_predictor(model, device="cpu").task.spec
+    return TaskSpec.from_dict(recorded, f"{folder}/bertsmith.json")
+
+
+def _digests(model: str | Path) -> dict[str, str]:
+    """The digest of each file of a model folder; none for a model that is not one."""
+    folder = Path(model)
+    return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
+
+
 def _rows(table: Any) -> Iterator[tuple[list[Prediction], dict[str, Any] | None]]:
     for row in table.to_pylist():
         yield list(row["predictions"]), json.loads(row["failure"])
@@ -79,9 +98,22 @@ def _rows(table: Any) -> Iterator[tuple[list[Prediction], dict[str, Any] | None]
 class _Worker:
     """Predicts blocks of lines."""
 
-    def __init__(self, models: Sequence[str], device: str, precision: str, threads: int) -> None:
+    def __init__(
+        self, models: Sequence[str], digests: Sequence[dict[str, str]], device: str, precision: str, threads: int
+    ) -> None:
         use_threads(threads)
-        self.load = functools.cache(lambda: load_ensemble(models, device=device, precision=precision))
+
+        def load() -> Predictor:
+            for model, expected in zip(models, digests, strict=True):
+                if _digests(model) != expected:
+                    raise RunError(
+                        expected=f"the model '{model}' on every machine",
+                        found="another one at that path on one of them",
+                        fix="copy the model there",
+                    )
+            return load_ensemble(models, device=device, precision=precision)
+
+        self.load = functools.cache(load)
 
     def __call__(self, table: pa.Table) -> Iterator[dict[str, Any]]:
         for row in table.to_pylist():

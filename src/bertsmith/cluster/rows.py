@@ -16,7 +16,7 @@ from bertsmith.corpus.duplicates import BANDS
 from bertsmith.corpus.encode import EncodedBlock, EncodedPart, Item
 from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import FileRead
-from bertsmith.documents.sources import Skipped
+from bertsmith.documents.sources import Skipped, Source
 from bertsmith.text.encoded import offsets_of
 
 BLOCK, FILE, SKIPPED, FAILURE = "block", "file", "skipped", "failure"
@@ -37,6 +37,16 @@ def encoded_rows(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
         "bands": pa.uint32(),
     }
     return pa.schema([*_PLACE, *((name, pa.large_list(kind)) for name, kind in flat.items())])
+
+
+def file_record(found: Source | Skipped) -> tuple[str, dict[str, Any]]:
+    """(the kind, the fields) of a file, as plain values for JSON."""
+    return type(found).__name__, dataclasses.asdict(found)
+
+
+def file_of(kind: str, fields: dict[str, Any]) -> Source | Skipped:
+    """The file of a `file_record`."""
+    return Source(**fields) if kind == Source.__name__ else Skipped(**fields)
 
 
 def text_row(item: TextBlock | FileRead | Skipped, source: int, number: int) -> pa.Table:

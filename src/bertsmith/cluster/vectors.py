@@ -19,7 +19,7 @@ import pyarrow as pa
 from bertsmith.cluster.engine import PART, Stage, num_gpus, stream, use_threads
 from bertsmith.cluster.failures import raise_any, record_of
 from bertsmith.datasets.blocks import text_blocks
-from bertsmith.datasets.text_lines import TextLines
+from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.encoding.onnx_session import num_threads
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorJob
@@ -94,6 +94,12 @@ class ClusterVectors(VectorJob):
                     found=f"{record['texts']:,} from text {row['first'] + 1:,}",
                     fix="see that all machines have the same file",
                 )
+            if record["digest"] != _digest(texts):
+                raise RunError(
+                    expected=f"the same texts from text {first + 1:,} of '{self.source.path}' on every machine",
+                    found="others on one of them",
+                    fix="see that all machines have the same file",
+                )
             columns = pa.ipc.open_stream(row["columns"]).read_all()
             arrays = {name: columns.column(name).combine_chunks() for name in columns.column_names}
             yield np.frombuffer(row["vectors"], np.float32).reshape(-1, self.width), arrays
@@ -126,6 +132,7 @@ class ClusterVectors(VectorJob):
             read=_read,
             threads=num_threads(),
             gpus=num_gpus(self.recipe.loading.get("device", "auto")),
+            resumes=True,
         )
         with contextlib.closing(stream(self.engine, [{PART: json.dumps(part)}], stage)) as tables:
             for table in tables:
@@ -168,7 +175,7 @@ class _Worker:
 
     def _rows(self, first: int, texts: list[str]) -> Iterator[pa.Table]:
         """A row for each array of vectors that the job yields for a block; the last one has the counts."""
-        record: dict[str, Any] = {"failure": self.failure, "texts": len(texts)}
+        record: dict[str, Any] = {"failure": self.failure, "texts": len(texts), "digest": _digest(texts)}
         found: list[tuple[Vectors, Columns]] = []
         if self.job is not None and self.failure is None:
             before = self.job.counts()
@@ -189,6 +196,12 @@ class _Worker:
                     "record": [json.dumps(record)],
                 }
             )
+
+
+def _digest(texts: Sequence[str]) -> str:
+    read = RunningDigest()
+    read.add(texts)
+    return str(read)
 
 
 def _stored(table: pa.Table) -> bytes:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bertsmith.cluster.engine import PART, Stage, stream
 from bertsmith.cluster.failures import raise_any, record_of
+from bertsmith.cluster.rows import file_of, file_record
 from bertsmith.documents.languages import LanguageCounts, language_sources, no_text
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse_lines
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, source_blocks
@@ -33,7 +34,7 @@ def count_files_on(engine: str, paths: Sequence[Path | str], rules: TextRules, c
     """The word counts of files, as `count_files` computes them.
 
     Raises:
-        BertsmithError: as for `count_files`, or the cluster cannot go on.
+        BertsmithError: as for `count_files`, or the workers of the cluster fail.
     """
     listed = [(found, "") for found in find_sources(paths)]
     report, found = ReadReport(), CountedFiles()
@@ -53,7 +54,7 @@ def count_languages_on(engine: str, folders: Sequence[Path], rules: TextRules, c
     """The word counts of each language, as `count_languages` computes them.
 
     Raises:
-        BertsmithError: as for `count_languages`, or the cluster cannot go on.
+        BertsmithError: as for `count_languages`, or the workers of the cluster fail.
     """
     listed = list(language_sources(folders))
     report = ReadReport()
@@ -88,9 +89,7 @@ def _counted(
     engine: str, listed: Sequence[tuple[Source | Skipped, str]], rules: TextRules, column: str, report: ReadReport
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
-    parts = [
-        {PART: json.dumps([type(found).__name__, dataclasses.asdict(found), language])} for found, language in listed
-    ]
+    parts = [{PART: json.dumps([*file_record(found), language])} for found, language in listed]
     total = sum(found.size for found, _ in listed if isinstance(found, Source))
     with Progress("counting words", total or None, "bytes") as progress:
         for table in stream(engine, parts, Stage(worker=_Counter, arguments=(rules, column))):
@@ -121,7 +120,7 @@ class _Counter:
         yield from (self._row(*json.loads(part)) for part in table.column(PART).to_pylist())
 
     def _row(self, kind: str, fields: dict[str, Any], language: str) -> pa.Table:
-        found = Source(**fields) if kind == Source.__name__ else Skipped(**fields)
+        found = file_of(kind, fields)
         left_out = ReadReport()
         counter = WordCounter(self.rules, threads=1)
         record: dict[str, Any] = {"language": language}

@@ -3,7 +3,7 @@
 ::
 
     REPORT/cells/SYSTEM/100-labels-seed-1.json   scores, costs and provenance, or the reason of a failure
-    REPORT/cells/SYSTEM/100-labels-seed-1.jsonl  the predictions on the dev examples, see `finetuning.predictions`
+    REPORT/cells/SYSTEM/100-labels-seed-1.jsonl  the predictions on the dev examples, see `results.predictions`
     REPORT/cells/SYSTEM/100-labels-seed-1/       while a network is fitted: its run, from which it resumes
 
 The .json file comes last, so that a cell that has one is complete.
@@ -20,7 +20,7 @@ from typing import Any
 
 from bertsmith.errors import InputError
 from bertsmith.files import misfit, read_json, read_json_lines, write_json, write_text
-from bertsmith.finetuning.predictions import Line
+from bertsmith.results.predictions import Line
 
 CELLS_FOLDER = "cells"
 _CELL = {

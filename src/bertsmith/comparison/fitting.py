@@ -14,9 +14,9 @@ from bertsmith.datasets.examples import Example
 from bertsmith.datasets.labels import warn_of_unlearned
 from bertsmith.errors import BertsmithError
 from bertsmith.files import digest_bytes
-from bertsmith.finetuning.predictions import Line
-from bertsmith.finetuning.resampling import intervals
 from bertsmith.progress import counted, quiet, tell, warn
+from bertsmith.results.predictions import Line
+from bertsmith.results.resampling import intervals
 
 if TYPE_CHECKING:
     from bertsmith.comparison.systems import System

@@ -19,7 +19,7 @@ from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel
 from bertsmith.baselines.probe import pair_features, text_vectors
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.predictions import Line, example_lines
+from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import Prediction, Task, TaskSpec

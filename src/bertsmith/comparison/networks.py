@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import locate
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.comparison.bench import Bench, too_short
 from bertsmith.comparison.sources import SEED, Kept, Made, Source
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, write_json
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe, size_for
 from bertsmith.pretraining.run import new_model, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.comparison.cells import Cell, Place
-from bertsmith.finetuning.comparison import LEVEL, Lines, paired_over_seeds
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import duration
+from bertsmith.results.comparison import LEVEL, Lines, paired_over_seeds
 from bertsmith.tasks.task import TaskSpec
 
 ReadLines = Callable[[Place], Lines]

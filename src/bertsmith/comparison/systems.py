@@ -21,12 +21,12 @@ from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import read_json_lines
-from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
-from bertsmith.finetuning.predictions import Line
 from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
+from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
+from bertsmith.results.predictions import Line
 from bertsmith.settings import AUTO, split_settings, to_dict
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import SETTINGS_FILE

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.datasets.examples import ChoiceExample, ExampleFile
-from bertsmith.datasets.file_text import brief, clean, file_text, line_of, looks_like_json, parse_json, suffix_of
+from bertsmith.datasets.file_text import file_text, line_of, suffix_of
 from bertsmith.datasets.tables import Row, read_table, show_columns, tsv_cells
+from bertsmith.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted

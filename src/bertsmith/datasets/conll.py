@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of, looks_like_json, suffix_of
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import LABEL_COLUMNS, TEXT_COLUMNS
+from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text

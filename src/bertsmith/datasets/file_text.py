@@ -1,20 +1,16 @@
 """The content of a task file: decompressed, decoded and checked as a whole, since such files fit into memory."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bertsmith.documents.names import json_value
+from bertsmith.datasets.values import parse_json
 from bertsmith.documents.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
 
-LONGEST_SHOWN = 40  # characters of a value that a message shows
 MOST_LISTED = 20  # places that are listed individually
-
-_JSON_START = re.compile(r'\s*(?:\{\s*"|\[\s*[{\[])')
 
 
 def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
@@ -31,16 +27,6 @@ def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
 def line_of(path: Path, number: int, unit: str = "line") -> str:
     """A place in a file, for errors and for `place` of examples; lines count from 1."""
     return f"{unit} {number} of '{shown(str(path))}'"
-
-
-def brief(value: object) -> str:
-    """A value as shown in a message, cut if it is long.
-
-    >>> brief("five"), len(brief("a" * 100))
-    ("'five'", 41)
-    """
-    text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def suffix_of(path: Path) -> str:
@@ -112,42 +98,6 @@ def lines_of(text: str) -> list[str]:
     """
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
-
-
-def looks_like_json(text: str) -> bool:
-    """Whether a text starts like JSON records.
-
-    >>> looks_like_json('{"data": []}'), looks_like_json('[ O')
-    (True, False)
-    """
-    return _JSON_START.match(text) is not None
-
-
-def parse_json(text: str, place: str) -> Any:
-    """The parsed value of a JSON text.
-
-    Raises:
-        InputError: the text is not JSON, or an object in it has two equal keys; the message names `place`.
-    """
-    try:
-        return json_value(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            expected=f"JSON in {place}", found=f"{brief(text.strip())} ({error})", fix="fix it, or name another file"
-        ) from None
-
-
-def clean(text: str) -> str:
-    r"""The text with each lone surrogate, which JSON can express and UTF-8 cannot, replaced by U+FFFD.
-
-    >>> clean("a\ud83d b")
-    'a\ufffd b'
-    """
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:

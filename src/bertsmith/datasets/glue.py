@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import brief, file_text, line_of, looks_like_json
+from bertsmith.datasets.file_text import file_text, line_of
 from bertsmith.datasets.tables import show_columns, tsv_cells
+from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import write_text

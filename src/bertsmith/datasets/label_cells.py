@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from bertsmith.datasets.file_text import brief, clean, looks_like_json, parse_json
+from bertsmith.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.documents.names import json_value
 from bertsmith.errors import InputError
 

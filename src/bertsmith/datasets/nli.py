@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import brief, looks_like_json, suffix_of
+from bertsmith.datasets.file_text import suffix_of
 from bertsmith.datasets.label_cells import NO_GOLD
 from bertsmith.datasets.tables import Row, read_table, show_columns
+from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell

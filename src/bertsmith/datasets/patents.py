@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import parse_json
 from bertsmith.datasets.tables import Row, read_table, show_columns
+from bertsmith.datasets.values import parse_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 

@@ -14,17 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.datasets.file_text import (
-    brief,
-    clean,
-    file_text,
-    json_records,
-    looks_like_json,
-    suffix_of,
-    unpacked,
-    warn_of_places,
-)
+from bertsmith.datasets.file_text import file_text, json_records, suffix_of, unpacked, warn_of_places
 from bertsmith.datasets.label_cells import BORDERS, LONGEST_LABEL
+from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.datasets.words import MarkedSpan, tags_of_spans, words_of
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError

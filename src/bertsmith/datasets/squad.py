@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.examples import Answer, ExampleFile, QuestionExample
-from bertsmith.datasets.file_text import brief, clean, file_text, parse_json, warn_of_places
+from bertsmith.datasets.file_text import file_text, warn_of_places
+from bertsmith.datasets.values import brief, clean, parse_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted

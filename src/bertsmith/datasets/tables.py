@@ -17,18 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import (
-    brief,
-    clean,
-    file_text,
-    json_records,
-    line_of,
-    lines_of,
-    looks_like_json,
-    suffix_of,
-    unpacked,
-)
+from bertsmith.datasets.file_text import file_text, json_records, line_of, lines_of, suffix_of, unpacked
 from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
+from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.documents.names import require_unique
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest

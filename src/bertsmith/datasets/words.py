@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bertsmith.datasets.examples import TaggedExample
-from bertsmith.datasets.file_text import brief
+from bertsmith.datasets.values import brief
 from bertsmith.errors import InputError
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 

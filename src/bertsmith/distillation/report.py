@@ -16,13 +16,13 @@ from bertsmith.datasets.examples import Example
 from bertsmith.distillation.measures import Ask, Cost, milliseconds_of, table_of, weight_bytes
 from bertsmith.distillation.settings import WITHOUT
 from bertsmith.files import write_json
-from bertsmith.finetuning.finished_run import MODEL_FOLDER
-from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.resampling import intervals
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
+from bertsmith.results.finished_run import MODEL_FOLDER
+from bertsmith.results.predictions import example_lines
+from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, TaskSpec
 

@@ -26,7 +26,6 @@ from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read
 from bertsmith.encoding.units import Logits
 from bertsmith.errors import RunError
 from bertsmith.files import digest_bytes
-from bertsmith.finetuning.finished_run import MODEL_FOLDER
 from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
@@ -34,6 +33,7 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import require_unused
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import said_once, tell
+from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData

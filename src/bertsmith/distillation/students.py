@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.distillation.layers import chosen_layers
 from bertsmith.encoders.albert import AlbertConfig
@@ -24,6 +23,7 @@ from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.errors import VocabularyError
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import part_of
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import counted
 from bertsmith.settings import require
 

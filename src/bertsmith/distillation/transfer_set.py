@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.datasets.examples import (
@@ -34,6 +33,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import digest_file
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.model_files.metadata import SIMILARITY
 from bertsmith.progress import counted, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose

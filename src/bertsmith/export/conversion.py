@@ -13,11 +13,9 @@ from pathlib import Path
 from bertsmith.checkpoints import huggingface, load
 from bertsmith.checkpoints.architectures import architecture_of
 from bertsmith.checkpoints.card import with_additions, write_card
-from bertsmith.checkpoints.metadata import CARD, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.errors import ConfigError, nearest
@@ -30,6 +28,8 @@ from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
 from bertsmith.model.our_names import OWN_HEAD, READER
+from bertsmith.model_files.metadata import CARD, write_metadata
+from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings

@@ -33,12 +33,12 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
-from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
-from bertsmith.finetuning.predictions import Line, example_lines
-from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
+from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
+from bertsmith.results.predictions import Line, example_lines
+from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task
 

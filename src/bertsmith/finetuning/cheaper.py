@@ -9,11 +9,11 @@ import torch
 
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.finetuning.baseline_lines import VECTORS
 from bertsmith.finetuning.baselines import Baselines
-from bertsmith.finetuning.comparison import Lines, paired
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.results.baseline_lines import VECTORS
+from bertsmith.results.comparison import Lines, paired
 from bertsmith.tasks.kinds import task_for
 
 LINEAR_FOLDER = "linear"

@@ -19,16 +19,16 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
-from bertsmith.finetuning.baseline_lines import lines_of_baselines
-from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.opening import opening_lines, options_of
-from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
+from bertsmith.results.baseline_lines import lines_of_baselines
+from bertsmith.results.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
+from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec

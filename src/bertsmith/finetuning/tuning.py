@@ -21,12 +21,12 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import require_unused
 from bertsmith.progress import warn
+from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bertsmith.checkpoints.int8_scales import write_scales
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import KEPT_NOTE, METADATA
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError, InputError
@@ -17,6 +16,7 @@ from bertsmith.inference.predictor import Predictor
 from bertsmith.model.calibration import observe, observed_scales
 from bertsmith.model.int8_linear import InputScale
 from bertsmith.model.prepared import require_transformer
+from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # fraction of the score that int8 may lose

@@ -12,9 +12,9 @@ from bertsmith.distillation.settings import CorpusDistillationSettings, Distilla
 from bertsmith.distillation.students import N_GRAMS
 from bertsmith.distillation.transfer_set import Sources
 from bertsmith.finetuning.recipes import OF_ONE_TRAINING, recipe_of_run
-from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.results.report import write_finetuning_report
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.checkpoints.metadata import CARD, METADATA, ModelMetadata, altered_files, digest_state, read_metadata
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
+from bertsmith.model_files.metadata import CARD, METADATA, ModelMetadata, altered_files, digest_state, read_metadata
 from bertsmith.progress import counted
 from bertsmith.runtime import require_torch
 

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import METADATA, SIMILARITY, read_metadata
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.datasets.examples import FORMS, TextExample
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.datasets.text_groups import form_of_file
 from bertsmith.errors import InputError
-from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference import quantization
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
+from bertsmith.model_files.metadata import METADATA, SIMILARITY, read_metadata
 from bertsmith.progress import counted, warn
+from bertsmith.results.predictions import example_lines
+from bertsmith.results.resampling import intervals
 from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.settings import split_settings
 from bertsmith.tasks.kinds import task_for
@@ -42,7 +42,7 @@ class Evaluation:
         precision: in which the model was computed.
         scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
         intervals: the 95% confidence interval of each score that has one: exact for proportions such as accuracy,
-            from the bootstrap for others; see `finetuning.resampling.intervals`.
+            from the bootstrap for others; see `results.resampling.intervals`.
         cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
     """
 

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
+from bertsmith.model_files.metadata import SIMILARITY
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder

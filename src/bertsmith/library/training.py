@@ -11,7 +11,6 @@ from bertsmith.datasets.examples import PAIRS, TRIPLETS
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
-from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.recipes import (
     FINETUNING_RECIPES,
     SETFIT,
@@ -21,7 +20,6 @@ from bertsmith.finetuning.recipes import (
     search_grid,
     situation_of,
 )
-from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
@@ -36,6 +34,8 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
+from bertsmith.results.finished_run import TABLE_FILE
+from bertsmith.results.report import is_finetuning, write_finetuning_report
 from bertsmith.runtime import Rank
 from bertsmith.sentence_encoders.few_labels import require_single_labels, train_on_pairs
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives

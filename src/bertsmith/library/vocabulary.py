@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.checkpoints.bpe_json import learned_json
 from bertsmith.cluster.engine import LOCAL, is_cluster
 from bertsmith.cluster.words import count_files_on, count_languages_on
 from bertsmith.documents.languages import LanguageSettings, count_languages
 from bertsmith.documents.words import FileCounts, count_files
 from bertsmith.files import write_json
+from bertsmith.model_files.bpe_json import learned_json
 from bertsmith.settings import require, require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer

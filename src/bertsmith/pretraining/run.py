@@ -15,7 +15,6 @@ from typing import Any
 from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.manifest import MANIFEST
 from bertsmith.corpus.shards import Corpus
@@ -25,6 +24,7 @@ from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_precision, check_rules
 from bertsmith.pretraining.initialization import initialize_from_corpus

@@ -20,8 +20,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of, looks_like_json, suffix_of
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import SUFFIXES, read_table, show_columns
+from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, tell

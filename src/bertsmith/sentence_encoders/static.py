@@ -20,11 +20,11 @@ import numpy.typing as npt
 import torch
 
 from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.metadata import SIMILARITY, ModelMetadata
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.files import require_outside
+from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.checkpoints.metadata import SIMILARITY
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import CheckpointError
+from bertsmith.model_files.metadata import SIMILARITY
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec

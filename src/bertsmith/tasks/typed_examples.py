@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.datasets.file_text import brief, clean, parse_json
+from bertsmith.datasets.values import brief, clean, parse_json
 from bertsmith.datasets.words import words_of
 from bertsmith.errors import InputError
 from bertsmith.progress import counted

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.checkpoints.metadata import CARD, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
-from bertsmith.checkpoints.tokenizer_files import read_tokenizer
-from bertsmith.checkpoints.tokenizer_writing import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.model_files.metadata import CARD, ModelMetadata, read_metadata, write_metadata
+from bertsmith.model_files.tokenizer_files import read_tokenizer
+from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.tokenizer import Tokenizer
 
 TASK = "translation"

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of
+from bertsmith.datasets.file_text import file_text, line_of, lines_of
+from bertsmith.datasets.values import brief
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, warn
 from bertsmith.text.encoded import Ids

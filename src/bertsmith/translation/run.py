@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.checkpoints.lone_tokenizer import read_tokenizer_file
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.files import digest_file
 from bertsmith.locks import locked_folder
+from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules

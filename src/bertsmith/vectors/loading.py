@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
-from bertsmith.checkpoints.tokenizer_files import lowercased
 from bertsmith.encoding.onnx_engine import OnnxEngine
 from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.model_files.tokenizer_files import lowercased
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures

@@ -7,7 +7,7 @@ import pytest
 
 from bertsmith.datasets.glue import GLUE
 from bertsmith.errors import InputError
-from bertsmith.finetuning.glue_table import glue_lines, read_scores
+from bertsmith.results.glue_table import glue_lines, read_scores
 
 
 def write_run(folder: Path, task: str, value: float) -> Path:

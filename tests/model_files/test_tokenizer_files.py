@@ -9,12 +9,12 @@ import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.tokenizer_files import read_tokenizer, read_wordpiece
-from bertsmith.checkpoints.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import write_json
 from bertsmith.model.config import BertConfig
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.tokenizer_files import read_tokenizer, read_wordpiece
+from bertsmith.model_files.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import added_json
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import read_json
+from bertsmith.model_files.bpe_json import added_json
 from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import SpecialPieces
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bertsmith.checkpoints.architectures import ARCHITECTURES
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.checkpoints.sentencepiece_file import read_sentencepiece
 from bertsmith.errors import CheckpointError, InputError
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.sentencepiece_file import read_sentencepiece
 from oracles.double_array import packed
 from tasks.architecture_samples import peer_tokenizer, unigram_pieces
 

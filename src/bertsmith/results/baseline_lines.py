@@ -6,8 +6,8 @@ Everything is computed from the content of report.json.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsmith.finetuning.comparison import LEVEL
 from bertsmith.progress import counted
+from bertsmith.results.comparison import LEVEL
 
 BAG, VECTORS, PAIRS, COSINE = (
     "bag of words",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bertsmith.encoding.forward import task_logits
-from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.resampling import intervals, score_rows
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
+from bertsmith.results.predictions import example_lines
+from bertsmith.results.resampling import intervals, score_rows
 from bertsmith.tasks.kinds import task_for
 from model.examples import shake
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model

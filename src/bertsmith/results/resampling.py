@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.finetuning.predictions import Line
 from bertsmith.metrics.answers import exact_match
 from bertsmith.metrics.entities import entity_spans
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.metrics.uncertainty import bootstrap_interval, proportion_interval
+from bertsmith.results.predictions import Line
 
 DRAWS = 2_000
 

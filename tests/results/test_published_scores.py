@@ -3,7 +3,7 @@
 import pytest
 
 from bertsmith.datasets.glue import GLUE, glue_average
-from bertsmith.finetuning.published_scores import (
+from bertsmith.results.published_scores import (
     CONLL2003_TABLE,
     ELEVEN_TASKS,
     GLUE_COLUMNS,

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import (
+from bertsmith.errors import ConfigError, InputError, VocabularyError
+from bertsmith.files import read_json, require_file
+from bertsmith.model_files.bpe_json import (
     BYTE_LEVEL,
     ONLY_UNKNOWN,
     byte_level_json,
     gpt_json,
     template_json,
 )
-from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.errors import ConfigError, InputError, VocabularyError
-from bertsmith.files import read_json, require_file
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer

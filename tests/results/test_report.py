@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.cli.pretraining import report as report_command
 from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import write_json, write_text
-from bertsmith.finetuning.predictions import texts_of
-from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.metrics.calibration import expected_calibration_error
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.uncertainty import paired_test, spread
+from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.randomness import generator
+from bertsmith.results.predictions import texts_of
+from bertsmith.results.report import is_finetuning, write_finetuning_report
 from bertsmith.tasks.data import TaskData
 from bertsmith.training.run_folder import RunFolder
 from reports.page import Page

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.files import write_text
-from bertsmith.finetuning.baseline_lines import rows_of_baselines, verdict
-from bertsmith.finetuning.comparison import Comparison, compare
-from bertsmith.finetuning.finished_run import COUNTS, FinishedRun, read_run, table_cells
-from bertsmith.finetuning.published_scores import PublishedScore, dev_scores
 from bertsmith.progress import counted, duration
 from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart
 from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
+from bertsmith.results.baseline_lines import rows_of_baselines, verdict
+from bertsmith.results.comparison import Comparison, compare
+from bertsmith.results.finished_run import COUNTS, FinishedRun, read_run, table_cells
+from bertsmith.results.published_scores import PublishedScore, dev_scores
 from bertsmith.training.run_folder import RunFolder, flat
 
 _NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers report

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertsmith.datasets.glue import GLUE, glue_average
 from bertsmith.errors import InputError
 from bertsmith.files import read_json
-from bertsmith.finetuning.published_scores import GLUE_COLUMNS, GLUE_TABLE
+from bertsmith.results.published_scores import GLUE_COLUMNS, GLUE_TABLE
 
 _COLUMNS = {"mnli": "MNLI-m", "mnli-mm": "MNLI-mm"} | {
     key: task.title for key, task in GLUE.items() if task.title in GLUE_COLUMNS

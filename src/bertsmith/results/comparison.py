@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import InputError
-from bertsmith.finetuning.finished_run import FinishedRun
-from bertsmith.finetuning.predictions import Line
-from bertsmith.finetuning.resampling import DRAWS, score_rows
 from bertsmith.metrics.uncertainty import PairedTest, paired_test
 from bertsmith.progress import counted
+from bertsmith.results.finished_run import FinishedRun
+from bertsmith.results.predictions import Line
+from bertsmith.results.resampling import DRAWS, score_rows
 
 LEVEL = 0.05  # significance level: a p-value below it means more than noise
 

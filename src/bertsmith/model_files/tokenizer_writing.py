@@ -8,10 +8,10 @@ runs it.
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.bpe_json import added_json, template_json
-from bertsmith.checkpoints.tokenizer_files import SPLIT_UNSPACED, pre_tokenizer_json
 from bertsmith.files import write_json
 from bertsmith.model.config import EncoderConfig
+from bertsmith.model_files.bpe_json import added_json, template_json
+from bertsmith.model_files.tokenizer_files import SPLIT_UNSPACED, pre_tokenizer_json
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer

@@ -1,0 +1,1 @@
+"""Results of fine-tuning runs: predictions, comparisons, reports, the table of GLUE."""
