@@ -10,8 +10,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
+import logging
 import random
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +53,17 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("needs real data that is not in the repository; set BERTSMITH_DATA to its folder")
     return Path(folder)
+
+
+@pytest.fixture
+def quiet_transformers() -> Iterator[None]:
+    """Silences the warnings and progress bars of transformers, because here every warning is an error."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    logger = logging.getLogger("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logger.handlers.clear()

@@ -1,9 +1,5 @@
 """Tiny models of every kind: two layers, 32 wide, with a vocabulary."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-
 import pytest
 from torch import Tensor
 
@@ -36,17 +32,3 @@ def tensors(config: BertConfig) -> dict[str, Tensor]:
 @pytest.fixture
 def tokenizer() -> Tokenizer:
     return WordPieceTokenizer(Vocabulary(PIECES), TextRules(lowercase=False))
-
-
-@pytest.fixture
-def quiet_transformers() -> Iterator[None]:
-    """Silences the warnings and progress bars of transformers, because here every warning is an error."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    logger = logging.getLogger("transformers")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    logger.handlers.clear()

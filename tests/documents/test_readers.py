@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith import remote
 from bertsmith.documents import readers, sources
 from bertsmith.documents.parsing import TextBlock
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
@@ -314,7 +315,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(sources, "open", refuse, raising=False)
+    monkeypatch.setattr(remote, "open", refuse, raising=False)
     with pytest.raises(InputError, match=r"expected text in '.*a\.txt'; found Permission denied; "):
         read(path)
 
