@@ -72,6 +72,9 @@ class SentenceRows:
         """As the protocol says."""
         return np.array([len(tokens) for tokens in self._tokens])
 
+    def prefetch(self, documents: np.ndarray) -> None:
+        """There is nothing to fetch."""
+
     def document_tokens(self, index: int) -> np.ndarray:
         """As the protocol says."""
         return self._tokens[index]

@@ -187,6 +187,9 @@ class _Joined:
         first = index * self.together
         return range(first, min(first + self.together, self.documents.num_documents))
 
+    def prefetch(self, documents: np.ndarray) -> None:
+        """There is nothing to fetch."""
+
     def document_tokens(self, index: int) -> Any:
         """The tokens of all parts."""
         return np.concatenate([self.documents.document_tokens(part) for part in self._parts(index)])

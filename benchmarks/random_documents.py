@@ -37,6 +37,9 @@ class RandomDocuments:
         """As the protocol says."""
         return np.array([edges[-1] for edges in self._edges])
 
+    def prefetch(self, documents: np.ndarray) -> None:
+        """There is nothing to fetch."""
+
     def document_tokens(self, index: int) -> np.ndarray:
         """As the protocol says."""
         return self._tokens[index]
