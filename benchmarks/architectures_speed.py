@@ -34,7 +34,7 @@ from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.heads.row_vectors import mean_of_rows
 from bertsmith.model import attention
 from bertsmith.model.batch import Batch, cut_by_tokens
-from bertsmith.model.prepared import prepare
+from bertsmith.products.prepared import prepare
 from bertsmith.randomness import generator
 from bertsmith.runtime import choose_inference
 

@@ -32,10 +32,10 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.encoders.bert import NAMES
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
+from bertsmith.products.compiled import compile_layers
 from bertsmith.progress import quiet
 from bertsmith.runtime import Runtime, choose
 from bertsmith.text.normalize import TextRules

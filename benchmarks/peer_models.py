@@ -22,8 +22,8 @@ from bertsmith.checkpoints.int8_scales import write_scales
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.files import atomic_folder, digest_file, read_json, write_json
-from bertsmith.model.calibration import observe, observed_scales
 from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
+from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.text.pack import PackedRows
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -61,6 +61,21 @@ def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> Non
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
+def require_new_or_begun(folder: Path, *, resume: bool, part: str = "") -> None:
+    """Checks that a run that is resumed has begun, and that any other is new.
+
+    Args:
+        part: what is in the folder of a run that has begun; by default the folder is enough.
+
+    Raises:
+        RunError: one of them.
+    """
+    if not resume:
+        require_unused(folder, "resume it with --resume or name another folder")
+    elif not (folder / part).exists():
+        raise RunError(expected=f"a run in '{folder}'", found=f"no {part or 'such folder'}", fix="check the path")
+
+
 @contextlib.contextmanager
 def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
     """Holds the lock of a folder during the block, and removes a folder that is empty at the end and was not before.

@@ -8,10 +8,10 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
 from bertsmith.library.distillation import distill, distill_corpus
+from bertsmith.processes.distributed import process_group
 from bertsmith.runtime import Rank
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.similarity import vector_spec
-from bertsmith.training.distributed import process_group
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 
 QUICK = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", device="cpu", micro_tokens=40, baselines=False)

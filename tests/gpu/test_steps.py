@@ -11,10 +11,10 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch
-from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
+from bertsmith.products.compiled import compile_layers
 from bertsmith.runtime import Rank, Runtime, fast_precisions
 from bertsmith.training.guard import StopRequest
 from bertsmith.training.settings import TrainSettings

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bertsmith.metrics.bleu import bleu, runs, words_of
+from bertsmith.metrics.bleu import bleu, n_grams, words_of
 
 GUIDE = "It is a guide to action which ensures that the military always obeys the commands of the party".split()
 GUIDE_REFERENCES = [
@@ -25,8 +25,8 @@ def test_the_worked_examples_of_nltk():
 def test_repeated_words_count_as_often_as_in_a_reference():
     """The example of the paper: the modified precision of seven times "the" is 2/7."""
     references = ["the cat is on the mat".split(), "there is a cat on the mat".split()]
-    most = runs(references[0], 1) | runs(references[1], 1)
-    assert (runs(["the"] * 7, 1) & most).total() == 2
+    most = n_grams(references[0], 1) | n_grams(references[1], 1)
+    assert (n_grams(["the"] * 7, 1) & most).total() == 2
     assert bleu([["the"] * 7], [references]) == 0.0
 
 

@@ -24,11 +24,11 @@ from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyEr
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.locks import locked_folder
-from bertsmith.model.compiled import compile_layers
 from bertsmith.model_files.metadata import read_metadata
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.summary import summary_lines
+from bertsmith.products.compiled import compile_layers
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from bertsmith.errors import BertsmithError
+from bertsmith.processes.distributed import on_every_rank, on_first_rank
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, process_group, train
 from bertsmith.training.checkpoint import model_tensors
-from bertsmith.training.distributed import on_every_rank, on_first_rank
 from bertsmith.training.parts import save_tensors
 from training.toy import ToyWorkload, toy_settings
 
@@ -138,7 +138,7 @@ def main(out: Path) -> None:
             refusal(lambda: RunFolder.prepare(out / "data", {}, {"corpus": f"sha256:{rank.index}"}, rank=rank))
         )
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
-        with mock.patch("bertsmith.training.agreement.digest_of_code", return_value=f"code {rank.index}"):
+        with mock.patch("bertsmith.processes.agreement.digest_of_code", return_value=f"code {rank.index}"):
             lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
         for function, place in (
             ("bertsmith.training.checkpoint.atomic_folder", "step-00000010"),

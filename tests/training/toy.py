@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 import bertsmith
 from bertsmith.errors import BertsmithError
+from bertsmith.processes.distributed import begun_before
 from bertsmith.randomness import generator
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
-from bertsmith.training.distributed import begun_before
 from bertsmith.training.pace import Pace
 from bertsmith.training.run_folder import SETTINGS_FILE
 

@@ -19,6 +19,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.processes.distributed import result_of_first_rank
 from bertsmith.progress import tell
 from bertsmith.results.comparison import compare
 from bertsmith.results.finished_run import REPORT_FILE, FinishedRun, read_run
@@ -30,7 +31,6 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.task_files import read_task
-from bertsmith.training.distributed import result_of_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"

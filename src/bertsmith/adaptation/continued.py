@@ -18,10 +18,10 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json_lines, write_json
 from bertsmith.pretraining.recipes import objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
+from bertsmith.processes.distributed import on_first_rank, result_of_first_rank
 from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
-from bertsmith.training.distributed import on_first_rank, result_of_first_rank
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 START_FOLDER, MODEL_FOLDER = "start", "model"

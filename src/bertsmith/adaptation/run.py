@@ -30,14 +30,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
-from bertsmith.locks import require_unused
-from bertsmith.progress import tell, warn
-from bertsmith.runtime import Rank, choose
-from bertsmith.settings import require, split_settings, to_dict
-from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.training.distributed import (
+from bertsmith.locks import require_new_or_begun
+from bertsmith.processes.distributed import (
     begun_before,
     in_process_group,
     locked_by_first_rank,
@@ -45,6 +41,10 @@ from bertsmith.training.distributed import (
     on_first_rank,
     result_of_first_rank,
 )
+from bertsmith.progress import tell, warn
+from bertsmith.runtime import Rank, choose
+from bertsmith.settings import require, split_settings, to_dict
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
@@ -133,7 +133,7 @@ def adapt(
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
     resume = begun_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: _require_place(out, resume=resume), rank)
+    on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=SETTINGS_FILE), rank)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     field_task = spec = data = None
     if task is not None:
@@ -203,18 +203,6 @@ def adapt(
         found = result_of_first_rank(report, rank)
         page = result_of_first_rank(lambda: str(write_report(out, found)), rank)
         return AdaptationResult(report=found, model=place, page=Path(page))
-
-
-def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a run that is resumed is there, and that any other is new.
-
-    Raises:
-        RunError: one of them.
-    """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not (out / SETTINGS_FILE).is_file():
-        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
 
 
 def _paths(given: Sequence[str | Path]) -> list[Path]:

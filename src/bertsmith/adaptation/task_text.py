@@ -27,17 +27,17 @@ from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import Source, find_sources
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
-from bertsmith.locks import require_unused
+from bertsmith.locks import require_new_or_begun
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
+from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, result_of_first_rank
 from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.settings import require, require_number
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task_files import read_examples
 from bertsmith.training.budget import BudgetError
-from bertsmith.training.distributed import locked_by_first_rank, on_first_rank, result_of_first_rank
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
@@ -260,32 +260,19 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
 
 
 def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a run that is resumed has begun with text, and that any other is new.
+    """Checks that a run that is resumed has begun with text to continue on, and that any other is new.
 
     Raises:
         RunError: one of them.
     """
-    if resume:
-        _require_begun(out)
-    else:
-        require_unused(out, "resume it with --resume or name another folder")
-
-
-def _require_begun(out: Path) -> None:
-    """Refuses to resume what was not begun with text to continue on.
-
-    Raises:
-        RunError: there is no run, or one that was started without.
-    """
-    if (out / CONTINUED / TEXT_FILE).is_file():
-        return
-    if (out / SETTINGS_FILE).is_file():
+    part = f"{CONTINUED}/{TEXT_FILE}"
+    if resume and (out / SETTINGS_FILE).is_file() and not (out / part).is_file():
         raise RunError(
             expected=f"the options that the run in '{out}' was started with",
             found="text to continue on, which it did not have",
             fix="leave --continue-on out or start a new run",
         )
-    raise RunError(expected=f"a run in '{out}'", found=f"no {CONTINUED}/{TEXT_FILE}", fix="check the path")
+    require_new_or_begun(out, resume=resume, part=part)
 
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:

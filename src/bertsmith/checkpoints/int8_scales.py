@@ -13,9 +13,9 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file, read_json, write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.prepared import INPUTS
 from bertsmith.model_files.metadata import KEPT_NOTE
+from bertsmith.products.int8_linear import InputScale
+from bertsmith.products.prepared import INPUTS
 from bertsmith.progress import warn
 
 SCALES = "int8_scales.json"

@@ -22,14 +22,14 @@ from bertsmith.distillation.corpus_teaching import CorpusTeaching
 from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
-from bertsmith.errors import CheckpointError, RunError
-from bertsmith.locks import require_unused
+from bertsmith.errors import CheckpointError
+from bertsmith.locks import require_new_or_begun
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
+from bertsmith.processes.distributed import begun_before, locked_by_first_rank, on_first_rank
 from bertsmith.progress import counted, tell
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
-from bertsmith.training.distributed import begun_before, locked_by_first_rank, on_first_rank
 from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import SETTINGS_FILE, START
 
@@ -74,7 +74,7 @@ def distill_corpus(
     """
     rank = Rank.from_environment()
     resume = begun_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: _require_place(out, resume=resume), rank)
+    on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=SETTINGS_FILE), rank)
     for name in ("init", "size", "config", "architecture", "initialization"):
         require(
             given.get(name) is None,
@@ -111,18 +111,6 @@ def distill_corpus(
         with locked_by_first_rank(out, rank):
             on_first_rank(lambda: _write_start(student.folder, out / START), rank)
     return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
-
-
-def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a run that is resumed is there, and that any other is new.
-
-    Raises:
-        RunError: one of them.
-    """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not (out / SETTINGS_FILE).is_file():
-        raise RunError(expected=f"a run in '{out}'", found=f"no {SETTINGS_FILE}", fix="check the path")
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

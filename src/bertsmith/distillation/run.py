@@ -24,14 +24,20 @@ from bertsmith.distillation.students import Student, student_of
 from bertsmith.distillation.task_teaching import TaskTeaching, comparable, state_pairs, summary_of
 from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import Logits
-from bertsmith.errors import RunError
 from bertsmith.files import digest_bytes
 from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.locks import require_unused
+from bertsmith.locks import require_new_or_begun
 from bertsmith.model.our_names import OF_TWO_TEXTS
+from bertsmith.processes.distributed import (
+    begun_before,
+    in_turn,
+    locked_by_first_rank,
+    on_first_rank,
+    result_of_first_rank,
+)
 from bertsmith.progress import said_once, tell
 from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.runtime import Rank
@@ -39,13 +45,6 @@ from bertsmith.settings import AUTO, require, split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.distributed import (
-    begun_before,
-    in_turn,
-    locked_by_first_rank,
-    on_first_rank,
-    result_of_first_rank,
-)
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
 SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
@@ -105,7 +104,7 @@ def distill_task(
     """
     rank = Rank.from_environment()
     resume = begun_before(resume, rank, out)
-    on_first_rank(lambda: _require_place(out, resume=resume), rank)
+    on_first_rank(lambda: require_new_or_begun(out, resume=resume), rank)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     require(
@@ -136,18 +135,6 @@ def distill_task(
         same = {**given, **_as_many_steps(job, labelled)}
         without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
     return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
-
-
-def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a run that is resumed is there, and that any other is new.
-
-    Raises:
-        RunError: one of them.
-    """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not out.is_dir():
-        raise RunError(expected=f"a run in '{out}'", found="no such folder", fix="check the path")
 
 
 def _job(

@@ -11,7 +11,7 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.files import digest_file
 from bertsmith.heads.task_head import Head
-from bertsmith.model.prepared import prepare
+from bertsmith.products.prepared import prepare
 from bertsmith.runtime import choose_inference
 
 _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)

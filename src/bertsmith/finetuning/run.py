@@ -24,6 +24,14 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, ag
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.metrics.uncertainty import spread
+from bertsmith.processes.distributed import (
+    begun_before,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    process_group,
+    result_of_first_rank,
+)
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
 from bertsmith.results.baseline_lines import lines_of_baselines
@@ -32,14 +40,6 @@ from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.distributed import (
-    begun_before,
-    locked_by_first_rank,
-    on_every_rank,
-    on_first_rank,
-    process_group,
-    result_of_first_rank,
-)
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 if TYPE_CHECKING:

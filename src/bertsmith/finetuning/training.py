@@ -32,6 +32,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.processes.distributed import result_of_first_rank
 from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.predictions import example_lines
@@ -40,7 +41,6 @@ from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.training.distributed import result_of_first_rank
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings

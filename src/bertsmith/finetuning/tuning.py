@@ -25,19 +25,19 @@ from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettin
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import require_unused
-from bertsmith.progress import warn
-from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
-from bertsmith.runtime import Rank
-from bertsmith.settings import to_dict
-from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.distributed import (
+from bertsmith.processes.distributed import (
     from_all_ranks,
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
     result_of_first_rank,
 )
+from bertsmith.progress import warn
+from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
+from bertsmith.runtime import Rank
+from bertsmith.settings import to_dict
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 
 JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"

@@ -16,7 +16,7 @@ from bertsmith.tasks.task import TaskSpec
 if TYPE_CHECKING:
     from bertsmith.checkpoints.model_folder import ModelFolder
     from bertsmith.heads.own_head import OwnHead
-    from bertsmith.model.int8_linear import InputScale
+    from bertsmith.products.int8_linear import InputScale
 
 
 def load_predictor(

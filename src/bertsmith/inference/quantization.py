@@ -13,10 +13,10 @@ from bertsmith.files import read_json, write_json
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.calibration import observe, observed_scales
-from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.prepared import require_transformer
 from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
+from bertsmith.products.calibration import observe, observed_scales
+from bertsmith.products.int8_linear import InputScale
+from bertsmith.products.prepared import require_transformer
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # fraction of the score that int8 may lose

@@ -11,8 +11,8 @@ from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
-from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.prepared import prepare
+from bertsmith.products.int8_linear import InputScale
+from bertsmith.products.prepared import prepare
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import require_spec

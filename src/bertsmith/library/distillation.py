@@ -14,11 +14,11 @@ from bertsmith.distillation.transfer_set import Sources
 from bertsmith.finetuning.recipes import OF_ONE_TRAINING, recipe_of_run
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.training.distributed import in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
 

@@ -26,12 +26,13 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.locks import require_unused
+from bertsmith.locks import require_new_or_begun, require_unused
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.processes.distributed import begun_before, in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
 from bertsmith.results.finished_run import TABLE_FILE
@@ -46,7 +47,6 @@ from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import MARGIN
 from bertsmith.tasks.task_files import read_task
-from bertsmith.training.distributed import begun_before, in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -168,7 +168,7 @@ def finetune(
         refused = [name for name, value in others.items() if value is not None]
         require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix="leave it out")
         require_single_labels(spec)
-        on_first_rank(lambda: _require_begun(out, CONTINUED, resume=resume), rank)
+        on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=CONTINUED), rank)
         # Whatever is wrong with the examples is found before the vectors are trained.
         checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
@@ -209,18 +209,6 @@ def finetune(
         result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
     on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)
     return dataclasses.replace(result, trials=found.table)
-
-
-def _require_begun(out: Path, part: str, *, resume: bool) -> None:
-    """Checks that a run that is resumed has begun with a part, and that any other is new.
-
-    Raises:
-        RunError: one of them.
-    """
-    if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
-    elif not (out / part).is_dir():
-        raise RunError(expected=f"a run in '{out}'", found=f"no {part}", fix="check the path")
 
 
 def _require_no_continuation(out: Path, minutes: float | None, steps: int | None, *, resume: bool) -> None:

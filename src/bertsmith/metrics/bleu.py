@@ -1,4 +1,4 @@
-"""BLEU: how many runs of words a translation shares with its references.
+"""BLEU: how many n-grams a translation shares with its references.
 
 Source: Papineni et al. (2002), "BLEU: a Method for Automatic Evaluation of Machine Translation", section 2. One figure
 for all texts together, without smoothing.
@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-LONGEST = 4  # words of a run
+LONGEST = 4  # words of an n-gram
 _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
@@ -23,9 +23,9 @@ def words_of(text: str) -> list[str]:
 
 
 def bleu(found: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
-    """BLEU from 0 to 1: the geometric mean of the precisions of runs of 1 to 4 words, times the brevity penalty.
+    """BLEU from 0 to 1: the geometric mean of the precisions of n-grams of 1 to 4 words, times the brevity penalty.
 
-    It is 0 if no run of some length is shared.
+    It is 0 if no n-gram of some length is shared.
 
     Args:
         found: the words of each translation.
@@ -35,22 +35,22 @@ def bleu(found: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[
     0.0
     """
     assert len(found) == len(references), "references for each translation"
-    shared, all_runs, length, closest = [0] * LONGEST, [0] * LONGEST, 0, 0
+    shared, possible, length, closest = [0] * LONGEST, [0] * LONGEST, 0, 0
     for words, others in zip(found, references, strict=True):
         length += len(words)
         closest += min((abs(len(other) - len(words)), len(other)) for other in others)[1]
         for size in range(1, LONGEST + 1):
             most: Counter[tuple[str, ...]] = Counter()
             for other in others:
-                most |= runs(other, size)
-            shared[size - 1] += (runs(words, size) & most).total()
-            all_runs[size - 1] += max(0, len(words) - size + 1)
+                most |= n_grams(other, size)
+            shared[size - 1] += (n_grams(words, size) & most).total()
+            possible[size - 1] += max(0, len(words) - size + 1)
     if not all(shared):
         return 0.0
-    mean = sum(math.log(part / whole) for part, whole in zip(shared, all_runs, strict=True)) / LONGEST
+    mean = sum(math.log(part / whole) for part, whole in zip(shared, possible, strict=True)) / LONGEST
     return math.exp(mean + min(0.0, 1 - closest / length))
 
 
-def runs(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
-    """How often each run of that many words occurs."""
+def n_grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
+    """How often each n-gram of that many words occurs."""
     return Counter(tuple(words[start : start + size]) for start in range(len(words) - size + 1))

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import ConfigError
-from bertsmith.model.work import Work
 from bertsmith.planning.memory import ProcessMemory
 from bertsmith.planning.rates import ESTIMATED, MEASURED, Rates
 from bertsmith.planning.settings import PlanSettings
+from bertsmith.products.work import Work
 from bertsmith.progress import amount, counted, duration
 from bertsmith.settings import to_dict
 from bertsmith.training.budget import EVALUATIONS, RESERVE, Durations

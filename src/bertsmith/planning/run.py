@@ -10,7 +10,6 @@ import torch
 
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError
-from bertsmith.model.work import Work
 from bertsmith.planning.memory import bare_model, counts_activations, memory_of
 from bertsmith.planning.plan import RunPlan, seconds_of, steps_of
 from bertsmith.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
@@ -22,6 +21,7 @@ from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import config_of, new_model, workload_of
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
+from bertsmith.products.work import Work
 from bertsmith.progress import counted
 from bertsmith.runtime import TRAINING_TOKENS, Rank, Runtime, choose
 from bertsmith.settings import require, split_settings

@@ -22,7 +22,6 @@ from bertsmith.corpus.streamed import StreamedCorpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.compiled import compile_layers
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
@@ -34,11 +33,7 @@ from bertsmith.pretraining.running_text import warn_without_running_text
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import tell, warn
-from bertsmith.remote import address_of
-from bertsmith.runtime import Rank, Runtime, choose
-from bertsmith.settings import from_dict, require, to_dict
-from bertsmith.training.distributed import (
+from bertsmith.processes.distributed import (
     begun_before,
     in_turn,
     locked_by_first_rank,
@@ -47,6 +42,11 @@ from bertsmith.training.distributed import (
     process_group,
     result_of_first_rank,
 )
+from bertsmith.products.compiled import compile_layers
+from bertsmith.progress import tell, warn
+from bertsmith.remote import address_of
+from bertsmith.runtime import Rank, Runtime, choose
+from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -75,11 +75,11 @@ def pretrain(
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
     Args:
-        corpus: a folder written by `build_corpus`.
+        corpus: a folder written by `build_corpus`, or its address.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
             if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
-            `torchrun` has restarted the processes, a run that is there is resumed in any case.
+            `torchrun` has restarted the processes, the run that they had begun is resumed in any case.
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces alone.
 

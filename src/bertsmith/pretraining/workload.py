@@ -25,12 +25,12 @@ from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.noise import Noise, noise_for
 from bertsmith.model.runs import copied
-from bertsmith.model.work import PASSES, Work, forward_work
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
 from bertsmith.pretraining.targets import NOTHING, FindTargets
+from bertsmith.products.work import PASSES, Work, forward_work
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary

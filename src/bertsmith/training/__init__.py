@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertsmith.training.distributed import process_group
+    from bertsmith.processes.distributed import process_group
     from bertsmith.training.loop import TrainResult, WriteModel, train
     from bertsmith.training.optimizer import BertAdam, Lamb, Optimizer, parameter_groups
     from bertsmith.training.run_folder import RunFolder
@@ -28,7 +28,7 @@ _LAZY = {
     "WriteModel": "bertsmith.training.loop",
     "learning_rate": "bertsmith.training.schedule",
     "parameter_groups": "bertsmith.training.optimizer",
-    "process_group": "bertsmith.training.distributed",
+    "process_group": "bertsmith.processes.distributed",
     "train": "bertsmith.training.loop",
 }
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from bertsmith.errors import ConfigError
+from bertsmith.processes import distributed
 from bertsmith.progress import Progress
-from bertsmith.training import distributed
 from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.pace import Pace
 from bertsmith.training.settings import TrainSettings

@@ -37,12 +37,12 @@ from bertsmith.files import (
     sync_file,
     write_json,
 )
+from bertsmith.processes.distributed import from_all_ranks, on_every_rank, on_first_rank, result_of_first_rank
+from bertsmith.processes.sharding import own_rows, whole
 from bertsmith.runtime import Rank
-from bertsmith.training.distributed import from_all_ranks, on_every_rank, on_first_rank, result_of_first_rank
 from bertsmith.training.guard import LossGuard
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.parts import Parts, part_name, save_tensors
-from bertsmith.training.sharding import own_rows, whole
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 CARRIED_FILE = "carried.safetensors"  # only where there is something to carry

@@ -1,6 +1,6 @@
 """Peak rates of GPUs, and what share of them a training reaches: model FLOPs utilization.
 
-The utilization of a step is the floating-point operations of the matrix products that it needs (`model/work.py`),
+The utilization of a step is the floating-point operations of the matrix products that it needs (`products/work.py`),
 divided by its seconds and by the peak of the device in the precision of the products. It is omitted for a device that
 is not listed here, and for an architecture whose products are not counted.
 

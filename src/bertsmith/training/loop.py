@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError, ConfigError, TrainingError
+from bertsmith.processes import distributed
 from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
 from bertsmith.runtime import Rank
-from bertsmith.training import budget, distributed
+from bertsmith.training import budget
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.devices import peak_of_device

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError
+from bertsmith.processes.sharding import norms, own_rows, rows_of, whole
 from bertsmith.runtime import fast_precisions
-from bertsmith.training.sharding import norms, own_rows, rows_of, whole
 
 # Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1: this
 # disables the correction in the fused kernel.

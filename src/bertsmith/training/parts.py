@@ -17,9 +17,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from bertsmith.processes.sharding import first_row, is_part, own_rows
 from bertsmith.runtime import Rank
 from bertsmith.training.optimizer import require_fit
-from bertsmith.training.sharding import first_row, is_part, own_rows
 
 
 def part_name(file: str, rank: Rank) -> str:

@@ -38,9 +38,10 @@ from bertsmith.files import (
     write_text,
 )
 from bertsmith.locks import is_unused, require_no_file
+from bertsmith.processes.agreement import require_equal, versions
+from bertsmith.processes.distributed import on_first_rank
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
-from bertsmith.training.agreement import require_equal, versions
 from bertsmith.training.checkpoint import (
     Position,
     checkpoint_folder,
@@ -52,7 +53,6 @@ from bertsmith.training.checkpoint import (
     write_best,
     write_checkpoint,
 )
-from bertsmith.training.distributed import on_first_rank
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import ConfigError
+from bertsmith.processes import distributed, sharding
+from bertsmith.processes.watch import Watch
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.settings import require
-from bertsmith.training import distributed, sharding
 from bertsmith.training.averaging import AveragedSgd
 from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import BertAdam, Lamb, Muon, Optimizer, clip, global_norm
 from bertsmith.training.settings import MUON_RATE, TrainSettings
-from bertsmith.training.watch import Watch
 from bertsmith.training.workload import StepPlan, Workload
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon, "nt-asgd": AveragedSgd}

@@ -112,9 +112,9 @@ def search(
     finished: list[list[Found]] = [[] for _ in rows]
     while owners:
         logits = model.decode(_batch([np.array([id]) for id in last], device), source, dtype=dtype, memory=memory)
-        shares = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
-        shares[:, never] = -torch.inf
-        totals = shares.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
+        log_probabilities = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
+        log_probabilities[:, never] = -torch.inf
+        totals = log_probabilities.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
         extended: list[tuple[int, int, float]] = []  # the hypothesis, its next piece, the new log probability
         for owner in dict.fromkeys(owners):
             own = [number for number, one in enumerate(owners) if one == owner]

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, bias_of, finished
 from bertsmith.model.transformer import Layer, TransformerEncoder
+from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer

@@ -10,9 +10,9 @@ import statistics
 import time
 from types import TracebackType
 
+from bertsmith.processes.distributed import from_all_ranks
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank
-from bertsmith.training.distributed import from_all_ranks
 
 # A process is slow if its work takes this many times as long as that of the usual one, and this many seconds more.
 _SLOW, _LEAST_WAIT = 1.5, 0.5

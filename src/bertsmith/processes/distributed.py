@@ -27,9 +27,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.locks import locked_folder
+from bertsmith.processes.sharding import exchange_at, is_divided
 from bertsmith.progress import counted, quiet
 from bertsmith.runtime import Rank, choose
-from bertsmith.training.sharding import exchange_at, is_divided
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")

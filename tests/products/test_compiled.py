@@ -10,10 +10,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from bertsmith.checkpoints.architectures import new_encoder, require_architecture
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model import compiled
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.compiled import compile_layers
 from bertsmith.model.noise import RowNoise
+from bertsmith.products import compiled
+from bertsmith.products.compiled import compile_layers
 
 SHAPES = ([8, 8, 9], [5, 6, 30], [20, 20, 20], [7, 7], [31, 2, 2, 2], [64], [3, 3, 3, 3, 3, 3])
 # The compiler of torch imports deprecated parts of torch, and looks at gradients that are not there.

@@ -12,8 +12,8 @@ from typing import Any
 from bertsmith import __version__
 from bertsmith.errors import RunError
 from bertsmith.files import digest_bytes
+from bertsmith.processes.distributed import from_all_ranks
 from bertsmith.runtime import Rank
-from bertsmith.training.distributed import from_all_ranks
 
 # Packages whose version may affect the numbers of a run.
 VERSIONS_OF = ("torch", "numpy", "pyarrow")

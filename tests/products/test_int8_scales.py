@@ -4,15 +4,15 @@ import copy
 
 import pytest
 import torch
+from products.test_prepared import INT8, LENGTHS, wide_model
 
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.calibration import observe, observed_scales
-from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
-from bertsmith.model.prepared import prepare
+from bertsmith.products.calibration import observe, observed_scales
+from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
+from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
-from model.test_prepared import INT8, LENGTHS, wide_model
 
 
 def calibrated(model: BertModel, batch: Batch) -> dict[str, InputScale]:

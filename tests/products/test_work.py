@@ -12,8 +12,8 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import BertConfig
 from bertsmith.model.encoder import Trace
-from bertsmith.model.work import PASSES, Work, forward_work
 from bertsmith.planning.memory import bare_model
+from bertsmith.products.work import PASSES, Work, forward_work
 
 LENGTHS = np.array([8, 8, 12, 5])
 

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.int8_linear import InputScale
 from bertsmith.model.layers import PreparedLinear, bias_of, finished
-from bertsmith.model.prepared import INPUTS, LINEAR_LAYERS
 from bertsmith.model.transformer import TransformerEncoder
+from bertsmith.products.int8_linear import InputScale
+from bertsmith.products.prepared import INPUTS, LINEAR_LAYERS
 
 _TINY = 1e-5
 _MOST_BALANCE = 32.0  # an input is divided by at most this, and by at least its inverse

@@ -11,8 +11,8 @@ from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
-from bertsmith.model.int8_linear import Int8Linear, quantise_tokens, quantise_weight
-from bertsmith.model.prepared import PackedLinear, prepare
+from bertsmith.products.int8_linear import Int8Linear, quantise_tokens, quantise_weight
+from bertsmith.products.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
 
