@@ -45,7 +45,7 @@ def _slow(model: torch.nn.Module, passage: Passage) -> float:
             row += ids
         row.append(vocabulary.sep_id)
         ids = torch.tensor(row).numpy()
-        output = model(Batch.from_flat(ids, 0 * ids, [len(ids)]), masked=torch.tensor([place for place, _ in targets]))
+        output = model(Batch.from_rows([ids]), masked=torch.tensor([place for place, _ in targets]))
         logs = output.mlm_logits.detach().log_softmax(dim=1)
         total -= sum(float(logs[n, gold]) for n, (_, gold) in enumerate(targets))
     return total

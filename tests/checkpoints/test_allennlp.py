@@ -93,8 +93,7 @@ def model_of(given: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Elmo
 
 def batch_of(sentences: tuple[list[str], ...]) -> Batch:
     rows = [[VOCABULARY.index[word] for word in ("[CLS]", *sentence, "[SEP]")] for sentence in sentences]
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, 0 * ids, [len(row) for row in rows])
+    return Batch.from_rows(rows)
 
 
 @torch.no_grad()

@@ -1,6 +1,5 @@
 """The encoder-decoder Transformer: against torch.nn.Transformer, what each position sees, reading on with a memory."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,8 +26,7 @@ def model(**changes: object) -> EncoderDecoder:
 
 
 def batch(*rows: list[int]) -> Batch:
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, 0 * ids, [len(row) for row in rows])
+    return Batch.from_rows(rows)
 
 
 def same_attention(theirs: nn.MultiheadAttention, ours: nn.Module, prefix: str, output: str) -> None:

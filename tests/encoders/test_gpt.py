@@ -146,15 +146,11 @@ def test_reading_in_parts_with_a_memory_gives_what_reading_at_once_gives(archite
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 67, length) for length in lengths]
 
-    def batch_of(parts: list[np.ndarray]) -> Batch:
-        flat = np.concatenate(parts)
-        return Batch.from_flat(flat, 0 * flat, [len(part) for part in parts])
-
     with torch.no_grad():
-        whole = encoder(batch_of(rows)).split(lengths)
+        whole = encoder(Batch.from_rows(rows)).split(lengths)
         memory, found = Memory(), [[], [], []]
         for part in range(3):
-            batch = batch_of([row[cut[part] : cut[part + 1]] for row, cut in zip(rows, cuts, strict=True)])
+            batch = Batch.from_rows([row[cut[part] : cut[part + 1]] for row, cut in zip(rows, cuts, strict=True)])
             copied = Memory(dict(memory.tensors), memory.lengths)
             last = encoder(batch, memory=copied, read=Read.last(batch))
             hidden = encoder(batch, memory=memory)
@@ -165,10 +161,10 @@ def test_reading_in_parts_with_a_memory_gives_what_reading_at_once_gives(archite
         for states, parts in zip(whole, found, strict=True):
             torch.testing.assert_close(torch.cat(parts), states)
         # Some of the sequences go on, in another order and without the longest.
-        more = batch_of([np.array([3]), np.array([4, 5])])
+        more = Batch.from_rows([np.array([3]), np.array([4, 5])])
         went_on = encoder(more, memory=memory.of_rows([2, 0])).split([1, 2])
         for row, tokens, states in ((2, [3], went_on[0]), (0, [4, 5], went_on[1])):
-            long = batch_of([np.append(rows[row], tokens)])
+            long = Batch.from_rows([np.append(rows[row], tokens)])
             torch.testing.assert_close(states, encoder(long)[-len(tokens) :])
 
 

@@ -206,7 +206,7 @@ def test_the_sum_of_both_scores_is_what_the_layer_makes_of_the_sum_of_both_state
             ids = pack_rows(
                 [TOKENIZER.encode(first)], [TOKENIZER.encode(second)], template=TOKENIZER.template, max_length=64
             ).token_ids
-            batch = Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+            batch = Batch.from_rows([ids])
             with torch.no_grad():
                 states.append(model.encoder(batch)[-1])
         with torch.no_grad():

@@ -504,7 +504,7 @@ def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str)
         for row, end in enumerate(np.cumsum(lengths)):
             tokens, of = ids[end - lengths[row] : end], segments[end - lengths[row] : end]
             texts = tokens[of == 0], np.concatenate([tokens[:1], tokens[of == 1]])
-            a, b = (encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(0) for text in texts)
+            a, b = (encoder(Batch.from_rows([text])).mean(0) for text in texts)
             expected = torch.cat([a, b, (a - b).abs(), a * b])
             torch.testing.assert_close(found[row], expected, rtol=1e-6, atol=1e-6)
 

@@ -43,7 +43,7 @@ def engine_of(architecture: str) -> TorchEngine:
 def next_logits(architecture: str, ids: list[int]) -> np.ndarray:
     """The scores of the piece after [CLS] and these, from one plain pass."""
     row = np.array([TOKENIZER.vocabulary.cls_id, *ids])
-    batch = Batch.from_flat(row, 0 * row, [len(row)])
+    batch = Batch.from_rows([row])
     return model_of(architecture)(batch, masked=batch.last_positions).mlm_logits[0].numpy()
 
 

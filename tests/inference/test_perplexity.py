@@ -22,7 +22,7 @@ from tasks.task_samples import TOKENIZER
 def losses(architecture: str, ids: list[int]) -> list[float]:
     """The loss of each of these pieces after [CLS] and all pieces before it."""
     row = np.array([TOKENIZER.vocabulary.cls_id, *ids])
-    batch = Batch.from_flat(row, 0 * row, [len(row)])
+    batch = Batch.from_rows([row])
     logits = model_of(architecture)(batch, masked=torch.arange(len(ids))).mlm_logits
     return F.cross_entropy(logits, torch.tensor(ids), reduction="none").tolist()
 

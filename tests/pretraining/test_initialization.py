@@ -32,7 +32,7 @@ def corpus(tmp_path_factory) -> Corpus:
 
 def batch_of(ids) -> Batch:
     ids = np.asarray(ids)
-    return Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+    return Batch.from_rows([ids])
 
 
 def config(**changes) -> BertConfig:

@@ -8,7 +8,6 @@ import torch
 import transformers
 
 from bertsmith import load
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError
 from bertsmith.pretraining.recipes import settings_from_recipe
@@ -16,6 +15,7 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from corpus.samples import write_corpus
 
 TEXT = [
     "let ' s hang out with friends .",
@@ -34,10 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("language")
     rng = np.random.default_rng(0)
     documents = ["\n".join(rng.choice(TEXT, 6)) for _ in range(60)]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
-    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
-    return folder / "corpus"
+    return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()))
 
 
 def trained(corpus: Path, out: Path, *, resume: bool = False, **given: object) -> Path:

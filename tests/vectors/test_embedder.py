@@ -40,7 +40,7 @@ def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
     trace = Trace()
     with torch.no_grad():
-        loaded.model.encoder.eval()(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]), trace=trace)
+        loaded.model.encoder.eval()(Batch.from_rows([ids]), trace=trace)
         return [*trace.hidden_states, loaded.model.encoder.pool(trace.hidden_states[-1][:1])]
 
 

@@ -103,7 +103,7 @@ def search(
     vocabulary, template = tokenizer.vocabulary, tokenizer.template
     end = template.end[0]
     never = sorted(vocabulary.special_ids - {end})
-    source = model.encode(_batch(rows, device), dtype=dtype)
+    source = model.encode(Batch.from_rows(rows, device=device), dtype=dtype)
     limits = [min(len(row) + settings.longer, model.config.max_tokens - 1) for row in rows]
     # One entry for each hypothesis: its text, what was written, the log probability.
     owners, scores = list(range(len(rows))), [0.0] * len(rows)
@@ -111,7 +111,8 @@ def search(
     last, memory = [template.start[0]] * len(rows), Memory()
     finished: list[list[Found]] = [[] for _ in rows]
     while owners:
-        logits = model.decode(_batch([np.array([id]) for id in last], device), source, dtype=dtype, memory=memory)
+        last_pieces = Batch.from_rows([np.array([id]) for id in last], device=device)
+        logits = model.decode(last_pieces, source, dtype=dtype, memory=memory)
         log_probabilities = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
         log_probabilities[:, never] = -torch.inf
         totals = log_probabilities.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
@@ -177,8 +178,3 @@ def _is_done(
 def penalty(pieces: int, settings: SearchSettings) -> float:
     """What a log probability of that many pieces, the last one included, is divided by."""
     return math.pow((5 + pieces) / 6, settings.length_penalty)
-
-
-def _batch(rows: Sequence[Ids], device: torch.device) -> Batch:
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows], device=device)
