@@ -37,6 +37,7 @@ from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
     encode_texts,
+    head_on_rows,
     pooled_logits,
     pooled_units,
     require_segments,
@@ -63,18 +64,7 @@ class ClassificationTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per label on the vector of a row."""
-        from bertsmith.heads.task_head import Head
-
-        spec = self.spec
-        return Head(
-            part="classifier",
-            outputs=len(self.spec.labels),
-            pooled=True,
-            reads=spec.reads,
-            is_pair=spec.has_two_texts,
-            cells=spec.bilstm_cells,
-            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
-        )
+        return head_on_rows(self.spec, len(self.spec.labels))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""
