@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 class SamplingSettings(LanguageSettings):
     """How the documents of each language are sampled."""
 
-    language_seed: int = help_field(12345, "with languages: seed of the draw of the documents", most=2**63)
+    language_seed: int = help_field(12345, "with languages: seed for sampling documents", most=2**63)
 
 
 @dataclasses.dataclass

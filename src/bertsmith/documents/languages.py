@@ -42,13 +42,13 @@ class LanguageSettings:
 
     languages: bool = help_field(
         False,
-        "read TEXT as folders with a folder or file for each language (TEXT/en/, TEXT/de.txt), and weight small "
-        "languages up",
+        "read TEXT as folders with a folder or file for each language (TEXT/en/, TEXT/de.txt), and "
+        "sample small languages more often",
     )
     language_exponent: float = help_field(
         0.7,
-        "with languages: each has the power of its fraction of the text as its share; 1 keeps the proportions, 0 makes "
-        "all equal",
+        "with languages: languages are sampled in proportion to their fraction of the text raised to "
+        "this power; 1 keeps the proportions, 0 makes all languages equal",
     )
 
     def __post_init__(self) -> None:

@@ -41,11 +41,13 @@ class SamplingSettings:
     """
 
     temperature: float | None = help_field(
-        None, "draw pieces, with their scores divided by this; 0: the likeliest [1 if top_k or top_p is given, else 0]"
+        None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
     )
-    top_k: int | None = help_field(None, "draw among this many pieces", most=10**6)
-    top_p: float | None = help_field(None, "draw among the likeliest pieces that together have this probability")
-    seed: int = help_field(1, "seed of the draws", most=2**63)
+    top_k: int | None = help_field(None, "sample from this many most likely pieces", most=10**6)
+    top_p: float | None = help_field(
+        None, "sample from the most likely pieces that together have this probability (nucleus sampling)"
+    )
+    seed: int = help_field(1, "seed for sampling", most=2**63)
 
     def __post_init__(self) -> None:
         temperature = self.temperature

@@ -54,7 +54,7 @@ class ChangeSettings:
 
     center: bool = help_field(False, "subtract the mean vector")
     remove_top: int = help_field(0, "remove this many directions of largest variance (all-but-the-top)")
-    whiten: bool = help_field(False, "make all directions uncorrelated, with equal variance")
+    whiten: bool = help_field(False, "decorrelate all directions and give them equal variance (whitening)")
     dimensions: int | None = help_field(None, "with whitening: keep this many directions of largest variance")
     normalize: bool = help_field(False, "scale each vector to length 1")
 
