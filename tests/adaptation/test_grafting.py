@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptation.field_samples import write_base
+from adaptation.domain_samples import write_base
 from bertsmith.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from adaptation.field_samples import words
+from adaptation.domain_samples import words
 from bertsmith.adaptation.grafting import grafted_tokenizer
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.checkpoints.assembly import untrained

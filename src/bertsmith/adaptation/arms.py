@@ -4,7 +4,7 @@
 
     RUN/task/as-it-is/      the fine-tuning of the model as it was
     RUN/task/adapted/       that of the adapted model
-    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the field
+    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the domain
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ TASK_FOLDER = "task"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FieldTask:
-    """A task of the field, whose score says what the adaptation is worth.
+class DomainTask:
+    """A task of the domain, whose score says what the adaptation is worth.
 
     Attributes:
         name: the name of the task.

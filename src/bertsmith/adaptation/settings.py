@@ -13,7 +13,7 @@ MINUTES = 10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptationSettings:
-    """How a model is adapted to the text of a field.
+    """How a model is adapted to the text of a domain.
 
     Raises:
         ConfigError: a value is invalid.
@@ -21,8 +21,8 @@ class AdaptationSettings:
 
     vocabulary: str = help_field(
         KEEP,
-        "keep: continue the pre-training (BioBERT's way); graft: first add words of the field, whose vectors start "
-        "from those of their pieces; new: train a new model of the same shape with a vocabulary of the field "
+        "keep: continue the pre-training (BioBERT's way); graft: first add words of the domain, whose vectors start "
+        "from those of their pieces; new: train a new model of the same shape with a vocabulary of the domain "
         "(SciBERT's way)",
     )
     add: int = help_field(1000, "with graft: number of words to add", most=10**6)
