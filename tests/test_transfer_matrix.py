@@ -16,12 +16,12 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    found = importlib.import_module("transfer_matrix")
-    monkeypatch.setattr(found, "MOST_EPOCHS", 1.0)
+    result = importlib.import_module("transfer_matrix")
+    monkeypatch.setattr(result, "MOST_EPOCHS", 1.0)
     monkeypatch.setattr(
-        found, "write_result", lambda name, payload: (tmp_path / "r.json").write_text(json.dumps(payload))
+        result, "write_result", lambda name, payload: (tmp_path / "r.json").write_text(json.dumps(payload))
     )
-    return found
+    return result
 
 
 def write_task(path: Path, count: int, flipped: bool) -> Path:

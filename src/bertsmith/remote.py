@@ -316,7 +316,7 @@ def _system(address: str) -> tuple[Any, str]:
 
 def _errors() -> tuple[type[BaseException], ...]:
     """What file systems raise: errors of the system, and those of the packages that are loaded."""
-    found: list[type[BaseException]] = [OSError, ValueError]
+    result: list[type[BaseException]] = [OSError, ValueError]
     for module, name in (
         ("botocore.exceptions", "BotoCoreError"),
         ("aiohttp", "ClientError"),
@@ -325,8 +325,8 @@ def _errors() -> tuple[type[BaseException], ...]:
         ("azure.core.exceptions", "AzureError"),
     ):
         if hasattr(sys.modules.get(module), name):
-            found.append(getattr(sys.modules[module], name))
-    return tuple(found)
+            result.append(getattr(sys.modules[module], name))
+    return tuple(result)
 
 
 @contextlib.contextmanager

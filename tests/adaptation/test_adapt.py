@@ -145,36 +145,36 @@ def test_losses_are_measured_on_the_documents_that_are_not_trained_on(documents:
     path = tmp_path / "text.txt"
     known = "the a film was it".split()
     path.write_text("\n\n".join(f"{words(9, n, known)} .\n{words(9, n + 99, known)} ." for n in range(documents)))
-    found = domain_text.read_domain([path], TOKENIZER.rules, ReadingSettings(), held_out=0.1, most_words=10**6)
+    result = domain_text.read_domain([path], TOKENIZER.rules, ReadingSettings(), held_out=0.1, most_words=10**6)
     build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0.1)
     corpus = Corpus.open(tmp_path / "corpus")
     held_out = corpus.held_out()
     assert held_out is not None
     texts = [TOKENIZER.decode(held_out.document_tokens(number)) for number in range(held_out.num_documents)]
-    assert [" ".join(sentences) for sentences in found.held_out] == texts
-    assert found.documents == documents
+    assert [" ".join(sentences) for sentences in result.held_out] == texts
+    assert result.documents == documents
     if documents == 60:
-        assert found.training.total == corpus.num_tokens
+        assert result.training.total == corpus.num_tokens
 
 
 def test_general_text_is_the_documentation_on_this_machine_unless_it_is_given(general: Path) -> None:
-    found = domain_text.general_text((), ReadingSettings(), most_words=50)
-    assert 50 <= sum(len(sentence.split()) for one in found for sentence in one) < 200
-    assert "anna" not in str(found)
+    result = domain_text.general_text((), ReadingSettings(), most_words=50)
+    assert 50 <= sum(len(sentence.split()) for one in result for sentence in one) < 200
+    assert "anna" not in str(result)
     given = str(domain_text.general_text([general], ReadingSettings(), most_words=99))
     assert any(name in given for name in PEOPLE)
 
 
 def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, domain: Path) -> None:
     before = weights(base)
-    found = forecast_adaptation(base, [domain], minutes=2.0, max_length=32, device="cpu")
-    assert found.words == 60 * 44
-    assert found.passes == pytest.approx(120 / found.pass_seconds)
-    assert found.tokens_per_second > 0
+    result = forecast_adaptation(base, [domain], minutes=2.0, max_length=32, device="cpu")
+    assert result.words == 60 * 44
+    assert result.passes == pytest.approx(120 / result.pass_seconds)
+    assert result.tokens_per_second > 0
     assert weights(base) == before
-    assert any("minutes would read the text" in line for line in found.advice()) == (found.passes > 100)
-    assert "2 minutes read it" in found.lines()[2]
-    assert found.to_dict()["passes"] == round(found.passes, 2)
+    assert any("minutes would read the text" in line for line in result.advice()) == (result.passes > 100)
+    assert "2 minutes read it" in result.lines()[2]
+    assert result.to_dict()["passes"] == round(result.passes, 2)
 
 
 def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, tmp_path: Path) -> None:

@@ -133,8 +133,8 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    content, found = BAD_FILES[name]
-    with pytest.raises(InputError, match=re.escape(found)) as error:
+    content, result = BAD_FILES[name]
+    with pytest.raises(InputError, match=re.escape(result)) as error:
         read_conll(write(tmp_path / "a.txt", content))
     assert "a.txt" in str(error.value)
     assert "\n" not in str(error.value)

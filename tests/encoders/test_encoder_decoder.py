@@ -70,8 +70,8 @@ def logits_of_torch(one: EncoderDecoder, source: list[int], target: list[int]) -
 def test_the_logits_equal_those_of_torch_pair_by_pair():
     one = model()
     with torch.no_grad():
-        found = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
-    for logits, source, target in zip(found, SOURCES, TARGETS, strict=True):
+        result = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
+    for logits, source, target in zip(result, SOURCES, TARGETS, strict=True):
         torch.testing.assert_close(logits, logits_of_torch(one, source, target), atol=1e-10, rtol=1e-10)
 
 

@@ -76,8 +76,8 @@ def test_every_kind_of_task_has_cheap_systems_with_scores_intervals_and_predicti
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
 def test_what_words_decide_is_learned_from_words(kind: str, tmp_path: Path) -> None:
-    found = computed(tmp_path, kind, data_of(kind, 120, 40))
-    assert scores_of(found, SPECS[kind].metric)[TAGS if kind == "tags" else BAG] > 0.9
+    result = computed(tmp_path, kind, data_of(kind, 120, 40))
+    assert scores_of(result, SPECS[kind].metric)[TAGS if kind == "tags" else BAG] > 0.9
 
 
 def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> None:
@@ -198,8 +198,8 @@ def test_damaged_results_are_refused(tmp_path: Path, file: str, content: str) ->
 
 
 def test_without_dev_examples_there_are_no_cheap_systems(tmp_path: Path) -> None:
-    found = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
-    assert not found.results
+    result = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
+    assert not result.results
     assert list((tmp_path / "run").iterdir()) == []
 
 

@@ -123,8 +123,8 @@ def test_attention_is_that_of_the_cpu_in_fp64(device, causal, window):
     runs = Batch.from_flat(ids, ids, lengths, None, device).runs
     for precision in precisions(device):
         dtype = Runtime(device=device, precision=precision).dtype
-        found = attention(*inputs.to(device, dtype), runs, **how).double().cpu()
-        assert (found - exact).norm() / exact.norm() < TOLERANCE[precision], precision
+        result = attention(*inputs.to(device, dtype), runs, **how).double().cpu()
+        assert (result - exact).norm() / exact.norm() < TOLERANCE[precision], precision
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lamb", "muon"])

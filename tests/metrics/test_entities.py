@@ -118,8 +118,8 @@ def test_scores_worked_by_hand() -> None:
 
 
 def test_an_entity_does_not_continue_in_the_next_sentence() -> None:
-    found = entity_scores([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]], "IOB2")
-    assert (found["f1"], found["accuracy"]) == (1.0, 0.5)
+    result = entity_scores([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]], "IOB2")
+    assert (result["f1"], result["accuracy"]) == (1.0, 0.5)
 
 
 def test_sentences_without_entities_score_zero_except_for_the_tags() -> None:

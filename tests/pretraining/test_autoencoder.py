@@ -45,7 +45,7 @@ def test_every_row_is_a_text_and_its_copy_and_no_token_is_lost(length):
     data = PretrainingDataSettings(objective="autoencoder", max_length=length, short_sequence_probability=0.3)
     stream = PretrainingStream(texts, data, VOCABULARY)
     rows = stream.materialise(stream.take(Cursor(), stream.num_instances(0))[0])
-    found = second_copies(rows.token_ids, rows.lengths, rows.keys)
+    result = second_copies(rows.token_ids, rows.lengths, rows.keys)
     ends = np.cumsum(rows.lengths)
     seen, predicted = [], []
     for row in np.split(rows.token_ids, ends[:-1]):
@@ -55,9 +55,9 @@ def test_every_row_is_a_text_and_its_copy_and_no_token_is_lost(length):
         assert 1 <= half <= (length - 3) // 2
         seen += text
         predicted += [*text, SEP]
-    assert found.target_ids.tolist() == predicted
-    assert (found.token_ids[found.positions + 1] == found.target_ids).all()
-    assert found.per_row.sum() == len(found.positions)
+    assert result.target_ids.tolist() == predicted
+    assert (result.token_ids[result.positions + 1] == result.target_ids).all()
+    assert result.per_row.sum() == len(result.positions)
     every = np.concatenate([texts.document_tokens(number) for number in range(texts.num_documents)])
     assert np.bincount(seen).tolist() == np.bincount(every).tolist()
 

@@ -50,13 +50,13 @@ def gpt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_after_hang_out_is_likelier_than_camera_and_the_plan_follows(gpt: Path) -> None:
     model = load(gpt, device="cpu")
-    (found,) = model.complete(["we hang"], top=len(VOCABULARY))
-    chances = {one.piece: one.probability for one in found.next}
+    (result,) = model.complete(["we hang"], top=len(VOCABULARY))
+    chances = {one.piece: one.probability for one in result.next}
     assert chances["out"] > 10 * chances["camera"]
     assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
-    (found,) = model.complete(["Let's stick to"], tokens=3)
-    assert [one.piece for one in found.pieces] == ["the", "plan", "."]
-    assert found.continuation == " the plan ."
+    (result,) = model.complete(["Let's stick to"], tokens=3)
+    assert [one.piece for one in result.pieces] == ["the", "plan", "."]
+    assert result.continuation == " the plan ."
     likely, unlikely = model.perplexity(["we hang out at home .", "home at out hang we ."])
     assert likely.perplexity < 3 < unlikely.perplexity
 
@@ -68,10 +68,10 @@ def test_what_was_trained_gives_the_same_logits_and_ids_in_transformers(gpt: Pat
     ids = tokenizer("Let's stick to", return_tensors="pt")["input_ids"][:, :-1]
     with torch.no_grad():
         shares = theirs(ids).logits[0, -1].softmax(0)
-    (found,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
+    (result,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
     best = shares.topk(3)
-    assert [one.piece for one in found.next] == tokenizer.convert_ids_to_tokens(best.indices)
-    np.testing.assert_allclose([one.probability for one in found.next], best.values.numpy(), rtol=1e-4)
+    assert [one.piece for one in result.next] == tokenizer.convert_ids_to_tokens(best.indices)
+    np.testing.assert_allclose([one.probability for one in result.next], best.values.numpy(), rtol=1e-4)
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:

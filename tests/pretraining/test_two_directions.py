@@ -36,8 +36,8 @@ EXACT = Runtime(device="cpu", precision="fp64")
 def documents(count: int = 10, seed: int = 0, *, reverse: bool = False) -> MemoryDocuments:
     """Each sentence fills a row, so that text read backward has the same rows."""
     rng = np.random.default_rng(seed)
-    found = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
-    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in found] if reverse else found)
+    result = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
+    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in result] if reverse else result)
 
 
 def model(*, dropout: float = 0.0) -> EncoderForPreTraining:
@@ -64,11 +64,11 @@ def test_the_loss_is_the_sum_of_both_directions_row_by_row():
         ids = batch.batch.token_ids[start : start + length].numpy()
         with torch.no_grad():
             hidden = one.encoder(Batch.from_flat(ids, 0 * ids, [length]))
-        for place in range(length - 1):
-            right = (hidden[place, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
-            left = (hidden[place + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
-            nll["forward"] -= float(right[ids[place + 1]])
-            nll["backward"] -= float(left[ids[place]])
+        for position in range(length - 1):
+            right = (hidden[position, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            left = (hidden[position + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            nll["forward"] -= float(right[ids[position + 1]])
+            nll["backward"] -= float(left[ids[position]])
             count += 1
     assert sums["forward_count"] == sums["backward_count"] == count
     assert sums["forward_nll"] == pytest.approx(nll["forward"])
@@ -126,12 +126,12 @@ def test_a_sample_lowers_logits_by_the_chance_to_be_compared():
     head, hidden = model().mlm, torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     targets = torch.tensor([int(sample.pieces[0]), 5, 6, int(sample.pieces[-1]), 7, 5])
     with torch.no_grad():
-        found = sampled_logits(hidden, head.weight, head.bias, targets, sample)
+        result = sampled_logits(hidden, head.weight, head.bias, targets, sample)
         full = hidden @ head.weight.T + head.bias
     for row, target in enumerate(targets.tolist()):
         rest = [piece for piece in sample.pieces.tolist() if piece != target]
         expected = [full[row, piece] - np.log(1 - (1 - shares[piece]) ** 12) for piece in [target, *rest]]
-        kept = found[row][torch.isfinite(found[row])]
+        kept = result[row][torch.isfinite(result[row])]
         np.testing.assert_allclose(kept.numpy(), [float(one) for one in expected], atol=1e-6)
 
 

@@ -54,7 +54,7 @@ def work(
 
 def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corpus):  # noqa: F811
     workload = work(corpus)
-    found = [whole_step(workload, step)[:2] for step in range(3)]
+    result = [whole_step(workload, step)[:2] for step in range(3)]
     assert workload.windows.start(3) == 3 * WINDOW
     total, expected = 3 * WINDOW, np.zeros((3, 2))
     counts = np.zeros((3, 2))
@@ -70,7 +70,7 @@ def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corp
             steps = np.split(nll, 3)[:: -1 if way else 1]  # the backward track begins at the end of its text
             expected[:, way] += [one.sum() for one in steps]
             counts[:, way] += [(one > 0).sum() for one in steps]
-    for step, (loss, sums) in enumerate(found):
+    for step, (loss, sums) in enumerate(result):
         assert [sums["forward_nll"], sums["backward_nll"]] == pytest.approx(expected[step].tolist(), abs=1e-3)
         assert [sums["forward_count"], sums["backward_count"]] == counts[step].tolist()
         assert loss == pytest.approx((expected[step] / counts[step]).sum(), abs=1e-4)

@@ -129,7 +129,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
     features = task.encode(examples, tokenizer, training=True)
     units = np.arange(len(features))
-    found = []
+    result = []
     for micro_tokens in (10_000, 24):
         model = EncoderForTask(encoder_of(architecture), task.head, seed=3).double()
         kind_of_work = VectorTraining if task.head.is_vector else Finetuning
@@ -138,10 +138,10 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
         work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=1))
         for batch in batches:
             work.loss(model, batch)[0].backward()
-        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
+        result.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert result[0].keys() == result[1].keys()
+    for name, gradient in result[0].items():
+        torch.testing.assert_close(result[1][name], gradient, rtol=1e-6, atol=1e-9)
 
 
 @TRAINED

@@ -142,8 +142,8 @@ def test_a_question_without_an_answer_is_skipped_and_listed_in_train_and_dev(
     content = {"data": [{"title": "t", "paragraphs": [{"context": "the anna film .", "qas": [asked, bare]}]}]}
     path.write_text(json.dumps(content), encoding="utf-8")
     for training in (True, False):
-        found = task_files.read_examples("squad", path, training=training)
-        assert [example.id for example in found.examples] == ["1"]
+        result = task_files.read_examples("squad", path, training=training)
+        assert [example.id for example in result.examples] == ["1"]
         assert capsys.readouterr().err == (
             f"warning: {path}: 1 row skipped\nwarning: question '2' of '{path}': no answer\n"
         )

@@ -62,17 +62,17 @@ def test_the_loss_is_that_of_each_next_piece_pair_by_pair_with_smoothed_labels()
         with torch.no_grad():
             rows = [Batch.from_rows([ids]) for ids in texts]
             log_probabilities = workload.model(*rows).log_softmax(1)
-        for place, gold in enumerate([*texts[1][1:], TOKENIZER.vocabulary.sep_id]):
-            plain -= float(log_probabilities[place, gold])
-            smooth -= 0.9 * float(log_probabilities[place, gold])
-            smooth -= 0.1 / vocabulary * float(log_probabilities[place].sum())
+        for position, gold in enumerate([*texts[1][1:], TOKENIZER.vocabulary.sep_id]):
+            plain -= float(log_probabilities[position, gold])
+            smooth -= 0.9 * float(log_probabilities[position, gold])
+            smooth -= 0.1 / vocabulary * float(log_probabilities[position].sum())
             count += 1
         assert texts[0][1:-1].tolist() == texts[1][1:][::-1].tolist(), "the target is the reverse of the source"
     total, sums, _ = whole_step(workload, 0)
     assert total == pytest.approx(plain / count)
     assert sums["piece_nll"] == pytest.approx(plain)
-    found, sums, _ = whole_step(smoothed, 0)
-    assert found == pytest.approx(smooth / count)
+    result, sums, _ = whole_step(smoothed, 0)
+    assert result == pytest.approx(smooth / count)
     assert sums["piece_nll"] == pytest.approx(plain), "the log has the loss without smoothing"
 
 
@@ -152,10 +152,10 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
     model, tokenizer = read_translation_model(trained)
     unseen = [pair for pair in pairs(60, 9, longest=4) if len(pair[0]) > 3][:20]
     for beam in (1, 3):
-        found = translate(model, tokenizer, [source for source, _ in unseen], SearchSettings(beam=beam))
-        right = [one.text == target for one, (_, target) in zip(found, unseen, strict=True)]
+        result = translate(model, tokenizer, [source for source, _ in unseen], SearchSettings(beam=beam))
+        right = [one.text == target for one, (_, target) in zip(result, unseen, strict=True)]
         assert np.mean(right) > 0.8
-        assert all(one.has_ended for one in found)
+        assert all(one.has_ended for one in result)
     metadata = read_json(trained / "model/bertsmith.json")
     assert (metadata["task"], metadata["steps"]) == ("translation", 250)
     assert "translation" in (trained / "model/README.md").read_text()
@@ -178,8 +178,8 @@ def test_a_line_that_is_no_pair_is_named(tmp_path, text, message):
 
 
 def test_long_pairs_are_left_out_and_counted(capsys):
-    found = encode_pairs([("a", "b"), ("a b c d", "a")], TOKENIZER, 4, "pairs.tsv")
-    assert len(found) == 1
+    result = encode_pairs([("a", "b"), ("a b c d", "a")], TOKENIZER, 4, "pairs.tsv")
+    assert len(result) == 1
     assert "1 pair of 2 left out, with more than 4 tokens on a side" in capsys.readouterr().err
     with pytest.raises(InputError, match="pairs of texts of at most 3 tokens"):
         encode_pairs([("a b", "b a")], TOKENIZER, 3, "pairs.tsv")

@@ -81,9 +81,9 @@ def test_lower_precision_changes_little_whatever_the_layers(folder, precision, l
     for pooling in ("cls", "mean"):
         plain = load_embedder(folder, pooling=pooling, layers=layers, device="cpu")
         coarse = load_embedder(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
-        wanted, found = plain.embed(TEXTS), coarse.embed(TEXTS)
-        assert found.dtype == np.float32
-        assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+        wanted, result = plain.embed(TEXTS), coarse.embed(TEXTS)
+        assert result.dtype == np.float32
+        assert np.abs(result - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
 def test_normalized_vectors_have_length_one(folder):

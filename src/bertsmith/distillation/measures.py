@@ -60,11 +60,11 @@ def milliseconds_of(
         count: examples that there are; a batch has at most `BATCH` of them.
         rounds: how often the systems take turns.
     """
-    found: dict[str, dict[str, dict[str, float] | None]] = {name: {} for name in systems}
+    result: dict[str, dict[str, dict[str, float] | None]] = {name: {} for name in systems}
     for precision in PRECISIONS:
         loaded: dict[str, Ask] = {}
         for name, load in systems.items():
-            found[name][precision] = None
+            result[name][precision] = None
             if precision != "int8" or choose_inference("cpu", "int8").precision == "int8":
                 try:
                     with quiet():
@@ -73,8 +73,8 @@ def milliseconds_of(
                     continue  # an LSTM or a linear model has no int8
         for case, size in (("one", 1), ("batch", min(BATCH, count))):
             for name, median in _medians({name: _repeated(ask, size) for name, ask in loaded.items()}, rounds).items():
-                found[name][precision] = {**(found[name][precision] or {}), case: round(median / size * 1000, 4)}
-    return found
+                result[name][precision] = {**(result[name][precision] or {}), case: round(median / size * 1000, 4)}
+    return result
 
 
 def _repeated(ask: Ask, size: int) -> Callable[[], float]:

@@ -225,11 +225,11 @@ def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dic
     data = lesson.data
     task.check(data.train, gold=True, training=True)
     features = task.encode(data.train, tokenizer, training=True)
-    found = {STUDENT: taught_n_grams(lesson, features, lesson.logits_of(features), settings, seed)}
+    result = {STUDENT: taught_n_grams(lesson, features, lesson.logits_of(features), settings, seed)}
     if lesson.labelled.train:
         alone = task.encode(lesson.labelled.train, tokenizer, training=True)
-        found[WITHOUT_TEACHER] = taught_n_grams(lesson, alone, None, settings, seed)
-    return found
+        result[WITHOUT_TEACHER] = taught_n_grams(lesson, alone, None, settings, seed)
+    return result
 
 
 def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, times: bool) -> DistillationReport:

@@ -139,7 +139,7 @@ def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "")
     read, counter = ReadReport(), WordCounter(rules)
     for one in skipped:
         read.add_file(one)
-    found = {}
+    result = {}
     with Progress("counting words", total_bytes(folders) or None, "bytes") as progress:
         for language, paths in languages.items():
             for item in read_blocks(paths, settings):
@@ -148,10 +148,10 @@ def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "")
                 else:
                     read.add_file(item)
                     counter.end_source()
-            found[language] = counter.part()
-            if not len(found[language]):
+            result[language] = counter.part()
+            if not len(result[language]):
                 raise no_text(language, paths)
-    return LanguageCounts(found, read.notes)
+    return LanguageCounts(result, read.notes)
 
 
 def language_lines(record: Mapping[str, Any]) -> Iterator[str]:

@@ -50,9 +50,9 @@ class ElectraConfig(EncoderConfig):
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:
         """The configuration of a named size; from "base" on, embeddings have the full width. See `EncoderConfig`."""
-        found = super().named(name, **changes)
-        is_full = "embedding_size" not in changes and found.hidden_size >= cls.hidden_size
-        return dataclasses.replace(found, embedding_size=found.hidden_size) if is_full else found
+        result = super().named(name, **changes)
+        is_full = "embedding_size" not in changes and result.hidden_size >= cls.hidden_size
+        return dataclasses.replace(result, embedding_size=result.hidden_size) if is_full else result
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """See `EncoderConfig`."""

@@ -261,8 +261,8 @@ def _texts_apart(inputs: dict[str, torch.Tensor], segments: torch.Tensor) -> dic
     real = torch.cat([mask - second, with_first])
     # Real tokens first, because positions count from the left.
     order = real.argsort(dim=1, descending=True, stable=True)
-    found = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
-    found["attention_mask"] = real.take_along_dim(order, 1)
-    if INPUTS[2] in found:
-        found[INPUTS[2]] = torch.zeros_like(real)
-    return found
+    result = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
+    result["attention_mask"] = real.take_along_dim(order, 1)
+    if INPUTS[2] in result:
+        result[INPUTS[2]] = torch.zeros_like(real)
+    return result

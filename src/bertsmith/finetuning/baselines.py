@@ -107,12 +107,12 @@ def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
     """
     if job.dev is None or not job.settings.baselines:
         return Baselines()
-    found = Baselines.read(run) if resume else None
-    if found is None:
+    result = Baselines.read(run) if resume else None
+    if result is None:
         _Computation(job).run().write(run)
-        found = Baselines.read(run)  # so that a resumed run has the same values
-        assert found is not None
-    return found
+        result = Baselines.read(run)  # so that a resumed run has the same values
+        assert result is not None
+    return result
 
 
 class _Computation:

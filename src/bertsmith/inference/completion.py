@@ -185,12 +185,12 @@ def complete(
     lengths = np.array([len(row) + tokens for row in rows], dtype=np.int64)
     width = len(tokenizer.vocabulary)
     costs = np.maximum(lengths, -(-width * engine.runtime.inference_tokens // LOGITS_AT_ONCE))
-    found: list[Completion] = []
+    result: list[Completion] = []
     parts = cut_by_tokens(np.arange(len(rows)), costs, engine.runtime.inference_tokens) if rows else []
     for part in parts:
         completer.first = int(part[0])
-        found += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
-    return found
+        result += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
+    return result
 
 
 def require_causal(engine: Engine) -> None:
@@ -240,11 +240,11 @@ class _Completer:
         logits = self._logits(rows, memory, range(len(rows)))
         best, shares = most_probable(logits, self.top)
         chosen, chances, ended = self._continue(rows, logits, memory)
-        found = []
+        result = []
         for row, text in enumerate(texts):
             ids = rows[row].tolist()
             before = [ids + chosen[row][:number] for number in range(len(chosen[row]))]
-            found.append(
+            result.append(
                 Completion(
                     text=text,
                     next=self._pieces([ids] * self.top, best[row].tolist(), shares[row].tolist()),
@@ -253,7 +253,7 @@ class _Completer:
                     has_ended=row in ended,
                 )
             )
-        return found
+        return result
 
     def _continue(
         self, rows: Sequence[Ids], logits: Logits, memory: Any
@@ -317,5 +317,5 @@ _CONTEXT = 8  # pieces in front of a piece that decide whether there is a space
 def _probabilities(logits: Logits, ids: Sequence[int]) -> list[float]:
     """The probability of one piece per row, by a softmax over [N, V]."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: list[float] = (shares[np.arange(len(ids)), ids] / shares.sum(axis=1)).tolist()
-    return found
+    result: list[float] = (shares[np.arange(len(ids)), ids] / shares.sum(axis=1)).tolist()
+    return result

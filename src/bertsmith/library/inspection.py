@@ -206,5 +206,5 @@ def _card(folder: Path) -> tuple[str, ...]:
     if text.startswith("---\n"):
         text = text[4:].partition("\n---")[2]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    end = next((place for place, line in enumerate(lines) if place and line.startswith("#")), len(lines))
+    end = next((position for position, line in enumerate(lines) if position and line.startswith("#")), len(lines))
     return tuple(line.removeprefix("# ") for line in lines[: min(end, _CARD_LINES + 1)])

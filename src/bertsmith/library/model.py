@@ -391,7 +391,7 @@ class Model:
     def _predict(self, examples: Sequence[Example], kind: type[Found]) -> list[Found]:
         assert self._predictor is not None
         with silently():
-            found = self._predictor.predict(examples)
-        warn_cut(*cut_counts(one.cut_tokens for one in found))
-        assert all(isinstance(one, kind) for one in found), kind
-        return cast("list[Found]", found)
+            result = self._predictor.predict(examples)
+        warn_cut(*cut_counts(one.cut_tokens for one in result))
+        assert all(isinstance(one, kind) for one in result), kind
+        return cast("list[Found]", result)

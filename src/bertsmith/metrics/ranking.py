@@ -106,9 +106,9 @@ def _discounted(gains: Floats) -> float:
 def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple[Floats, Floats]:
     """Both as validated float64 arrays."""
     assert k is None or k >= 1, k
-    found = np.asarray(ranked, dtype=np.float64).reshape(-1)
+    result = np.asarray(ranked, dtype=np.float64).reshape(-1)
     every = np.asarray(judged, dtype=np.float64).reshape(-1)
-    for values in (found, every):
+    for values in (result, every):
         wrong = values[~(np.isfinite(values) & (values >= 0))]
         if len(wrong):
             raise InputError(
@@ -118,4 +118,4 @@ def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple
         raise InputError(
             expected="a relevant passage for the query", found="none", fix="leave out queries without an answer"
         )
-    return found, every
+    return result, every

@@ -219,9 +219,9 @@ def _fitted(pairs: sp.csr_array, counts: Floats, documents: Documents, apart: In
     tokens = np.concatenate([documents.document_tokens(int(document)) for document in apart])
     rng = generator(0, "n-gram fitting positions")
     positions = rng.choice(len(tokens), size=min(FITTING_POSITIONS, len(tokens)), replace=False)
-    found: dict[tuple[float, float], float] = {}
+    result: dict[tuple[float, float], float] = {}
     for strength in STRENGTHS:
         model = NgramBaseline(pairs, counts, strength=strength)
         losses = model.losses_by_exponent(tokens, positions, tokens[positions], EXPONENTS)
-        found |= {(exponent, strength): loss for exponent, loss in zip(EXPONENTS, losses, strict=True)}
-    return min(found, key=lambda weights: found[weights])
+        result |= {(exponent, strength): loss for exponent, loss in zip(EXPONENTS, losses, strict=True)}
+    return min(result, key=lambda weights: result[weights])

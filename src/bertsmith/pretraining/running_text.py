@@ -33,10 +33,10 @@ def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> 
     single = int((corpus.sentence_counts == 1).sum())
     if single <= MOST_SINGLE * corpus.num_documents:
         return ""
-    found = (
+    result = (
         f"{single:,} of {corpus.num_documents:,} documents are a single sentence, with a median of "
         f"{np.median(corpus.document_lengths):.0f} tokens, so {use}; for running text, keep the sentences in order and "
         "put blank lines only between documents"
     )
-    warn(found)
-    return found
+    warn(result)
+    return result

@@ -41,16 +41,16 @@ class PageFile(NamedTuple):
 
 def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
     """The files below a folder, by relative path; empty if the folder does not exist."""
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
             text = kind.startswith("text/") or kind.endswith(("json", "xml"))
             name = path.relative_to(folder).as_posix()
-            found[name] = PageFile(
+            result[name] = PageFile(
                 path.read_bytes(), f"{kind}; charset=utf-8" if text else kind, f'"{digest_file(path)[:32]}"'
             )
-    return found
+    return result
 
 
 def page_router(folder: Path = PAGE) -> APIRouter:

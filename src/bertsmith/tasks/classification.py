@@ -280,7 +280,7 @@ class ClassificationTask(TaskWithLoss):
             return None
         gold, _ = self.numbers(examples, predictions)
         shares = np.array([one.probabilities[1] for one in predictions])
-        found = list(predictions)
+        result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
@@ -289,23 +289,23 @@ class ClassificationTask(TaskWithLoss):
                 label = spec.labels[int(shares[index] >= fitted)]
                 chance = predictions[index].probabilities[spec.labels.index(label)]
                 changed = {"label": label, "probability": chance, "chosen": (label,)}
-                found[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
-        return found
+                result[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
+        return result
 
     def _cross_fitted_labels(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> list[LabelPrediction]:
         """The predictions of several labels with a threshold that was fitted to the other folds."""
         gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
-        found = list(predictions)
+        result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
                 fitted = best_label_threshold(gold[others], chances[others], self._thresholded)
             for index in np.flatnonzero(~others).tolist():
                 chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(chances[index] >= fitted))
-                found[index] = dataclasses.replace(predictions[index], chosen=chosen)
-        return found
+                result[index] = dataclasses.replace(predictions[index], chosen=chosen)
+        return result
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""

@@ -152,16 +152,16 @@ def _extended(
     """
     width = totals.shape[1]
     best = totals.flatten().topk(min(2 * settings.beam, totals.numel()))
-    found: list[tuple[int, int, float]] = []
+    result: list[tuple[int, int, float]] = []
     for rank, (total, index) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
         row, id = divmod(index, width)
-        if total == -np.inf or len(found) == settings.beam:
+        if total == -np.inf or len(result) == settings.beam:
             break
         if id != end:
-            found.append((row, id, total))
+            result.append((row, id, total))
         elif rank < settings.beam:
             finished.append(Found(written[row], total / penalty(len(written[row]) + 1, settings), True))
-    return found
+    return result
 
 
 def _is_done(

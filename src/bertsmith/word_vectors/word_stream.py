@@ -75,14 +75,14 @@ def with_gaps(ids: Ids, window: int) -> Ids:
 
 def readable_texts(texts: Sequence[Path], folder: Path) -> list[Path]:
     """The texts as files that can be read twice: stdin (`-`) is copied into `folder`."""
-    found = []
+    result = []
     for text in texts:
         if str(text) == STDIN:
             text = folder / "stdin.txt"
             with open(text, "wb") as copy:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
-        found.append(text)
-    return found
+        result.append(text)
+    return result
 
 
 def choose_words(
