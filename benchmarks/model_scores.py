@@ -38,7 +38,7 @@ def baseline_scores(rows: HeldOutRows, corpus: Corpus) -> dict[str, dict[str, fl
 
 
 def folder_scores(rows: HeldOutRows, folder: Path) -> dict[str, float]:
-    """Loss, accuracy, and the share of masked pieces among the first five guesses of the model in a folder, in fp32."""
+    """Loss, accuracy and top-5 accuracy on masked pieces of the model in a folder, in fp32."""
     scores = rows.scores(load_pretrained(load_any(str(folder))).model)
     return {"loss": round(scores.loss, 4), "accuracy": round(scores.accuracy, 4), "top5": round(scores.top, 4)}
 

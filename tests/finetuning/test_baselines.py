@@ -1,4 +1,4 @@
-"""Tests of the cheap systems that fine-tuning is compared with."""
+"""Tests of the baselines that fine-tuning is compared with."""
 
 import dataclasses
 import json
@@ -112,7 +112,7 @@ def test_a_worse_model_is_told_and_the_linear_model_is_saved_ready_for_use(tmp_p
     assert f"the {better['name']} is better than the fine-tuned model" in printed[-1]
     assert ("more than noise" in printed[-1]) == (better["p_value"] < 0.05)
     page = write_finetuning_report([tmp_path / "run"]).read_text(encoding="utf-8")
-    assert "Cheap systems on the dev examples" in page
+    assert "Baselines on the dev examples" in page
     assert "is better than the fine-tuned model" in page
 
 
@@ -193,7 +193,7 @@ def test_damaged_weights_of_the_linear_model_are_refused(tmp_path: Path) -> None
 def test_damaged_results_are_refused(tmp_path: Path, file: str, content: str) -> None:
     computed(tmp_path, "single")
     (tmp_path / "run" / file).write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=f"cheap systems in '.*{file}'.*remove the file baselines.json"):
+    with pytest.raises(InputError, match=f"baselines in '.*{file}'.*remove the file baselines.json"):
         Baselines.read(tmp_path / "run")
 
 

@@ -32,7 +32,7 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.processes.distributed import (
     begun_before,
     in_process_group,
@@ -132,7 +132,7 @@ def adapt(
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
     resume = begun_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=SETTINGS_FILE), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     domain_task = spec = data = None
     if task is not None:

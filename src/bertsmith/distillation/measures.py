@@ -80,15 +80,15 @@ def milliseconds_of(
 def _repeated(ask: Ask, size: int) -> Callable[[], float]:
     """Measures a call, after warming up: processor seconds of one, repeated if it is short."""
     ask(size)
-    begun = time.process_time()
+    start = time.process_time()
     ask(size)
-    times = max(1, round(LEAST_SECONDS / max(time.process_time() - begun, 1e-4)))
+    times = max(1, round(LEAST_SECONDS / max(time.process_time() - start, 1e-4)))
 
     def measure() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         for _ in range(times):
             ask(size)
-        return (time.process_time() - begun) / times
+        return (time.process_time() - start) / times
 
     return measure
 

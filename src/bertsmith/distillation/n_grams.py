@@ -237,8 +237,11 @@ def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, 
     examples = [*dev, *lesson.data.train][:256]
     waits: Mapping[str, Any] = {}
     if times:
-        asked = {TEACHER: loader_of(lesson.folder, examples), STUDENT: _loader(students[STUDENT], examples, tokenizer)}
-        waits = milliseconds_of(asked, len(examples))
+        loaders = {
+            TEACHER: loader_of(lesson.folder, examples),
+            STUDENT: _loader(students[STUDENT], examples, tokenizer),
+        }
+        waits = milliseconds_of(loaders, len(examples))
     empty = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
     with quiet():
         of_teacher = scored(load_predictor(lesson.folder, device="cpu"), lesson.spec, dev) if dev else empty

@@ -29,7 +29,7 @@ from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.processes.distributed import (
     begun_before,
@@ -104,7 +104,7 @@ def distill_task(
     """
     rank = Rank.from_environment()
     resume = begun_before(resume, rank, out)
-    on_first_rank(lambda: require_new_or_begun(out, resume=resume), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume), rank)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     require(

@@ -129,7 +129,7 @@ class FinetuningSettings:
         "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "
         "full ones, such as 192,96 (Matryoshka)",
     )
-    baselines: bool = help_field(True, "first score cheap systems on the dev examples, for comparison; takes seconds")
+    baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):

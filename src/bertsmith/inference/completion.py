@@ -1,4 +1,4 @@
-"""What a left-to-right model expects next: the likeliest next pieces of a text, and its continuation.
+"""What a left-to-right model expects next: the most likely next pieces of a text, and its continuation.
 
 Letters: N texts, V vocabulary.
 
@@ -34,7 +34,7 @@ LOGITS_AT_ONCE = 2**25  # numbers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How the pieces of a continuation are chosen: the likeliest, or drawn if any of the first three is given.
+    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given.
 
     Raises:
         ConfigError: a value is invalid.
@@ -68,7 +68,7 @@ class SamplingSettings:
         require(
             temperature != 0 or (self.top_k is None and self.top_p is None),
             expected="top_k and top_p with a temperature above 0",
-            found="temperature 0, which takes the likeliest piece",
+            found="temperature 0, which takes the most likely piece",
             fix="leave one of them out",
         )
 
@@ -86,7 +86,7 @@ class SamplingSettings:
         return int(ids[min(int(np.searchsorted(np.cumsum(shares), drawn, side="right")), len(ids) - 1)])
 
     def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The pieces that may be drawn, likeliest first, and their shares of the probability of all pieces."""
+        """The pieces to sample from, most likely first, and their normalized probabilities."""
         scores = logits.astype(np.float64) / (self.temperature or 1.0)
         order = np.argsort(-scores, kind="stable")[: self.top_k]
         shares = np.exp(scores[order] - scores[order[0]])
@@ -118,7 +118,7 @@ class Completion:
 
     Attributes:
         text: the text.
-        next: the likeliest next pieces, most likely first.
+        next: the most likely next pieces, in descending order.
         continuation: what follows the text; empty if no pieces were asked for.
         pieces: the pieces of the continuation.
         has_ended: whether the model ended the text before the number of pieces that was asked for.
@@ -149,14 +149,14 @@ def complete(
     places: Sequence[str] | None = None,
     remembers: bool = True,
 ) -> list[Completion]:
-    """The `top` likeliest next pieces of each text, and a continuation of at most `tokens` pieces.
+    """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
 
     A continuation ends early where the model ends the text. The other special pieces, the one for unknown words among
     them, are never part of it.
 
     Args:
         engine: computes a left-to-right model with a head for pieces.
-        sampling: how pieces are chosen; by default the likeliest.
+        sampling: how pieces are chosen; by default the most likely.
         places: the names of the texts in errors.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
 

@@ -91,12 +91,12 @@ class ModelReport:
         if self.kept_layers:
             lines.append(f"int8 keeps in higher precision: {', '.join(self.kept_layers)}")
         lines.append("files: " + ", ".join(f"{name} ({size:,} bytes)" for name, size in self.files.items()))
-        told = {
+        states = {
             "verified": "verified: every file is the one that was written",
             "none": f"none: no {METADATA} records them",
             "different": f"different: {', '.join(self.altered)}",
         }
-        return [*lines, f"digests: {told[self.digests]}", *self.tensors.lines()]
+        return [*lines, f"digests: {states[self.digests]}", *self.tensors.lines()]
 
 
 def inspect_model(source: str | Path) -> ModelReport:

@@ -124,8 +124,8 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
     gold, tags = line["gold"], line["prediction"]["tags"]
     if not scheme:
         return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
-    asked, given = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
-    return [len(asked & given), len(asked), len(given)]
+    gold_spans, predicted_spans = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
+    return [len(gold_spans & predicted_spans), len(gold_spans), len(predicted_spans)]
 
 
 def _is_exact(line: Line) -> int:

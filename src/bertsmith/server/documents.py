@@ -169,11 +169,11 @@ def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -
     yield f"<p>{title}: {html.escape(schema.get('description', ''))}</p><table>"
     for name, field in schema.get("properties", {}).items():
         optional = "" if name in required or title == "Reply" else " (optional)"
-        told = field.get("description", "")
+        description = field.get("description", "")
         if field.get("default") is not None:
-            told = f"{told}; default: {json.dumps(field['default'])}".removeprefix("; ")
+            description = f"{description}; default: {json.dumps(field['default'])}".removeprefix("; ")
         cells = (f"<code>{html.escape(name)}</code>{optional}", f"<code>{html.escape(_kind(field, schemas))}</code>")
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(told))) + "</tr>"
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(description))) + "</tr>"
     yield "</table>"
 
 

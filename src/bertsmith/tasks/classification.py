@@ -217,8 +217,8 @@ class ClassificationTask(TaskWithLoss):
 
     def _with_unknown(self, examples: Sequence[Example]) -> tuple[str, ...]:
         """The labels of the spec, followed by those that only the examples have."""
-        asked = {name for example in examples for name in labels_of(example)}
-        return (*self.spec.labels, *sorted(asked - set(self.spec.labels)))
+        gold = {name for example in examples for name in labels_of(example)}
+        return (*self.spec.labels, *sorted(gold - set(self.spec.labels)))
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]

@@ -102,12 +102,12 @@ def relation(vectors: WordVectors, path: Path | str, a: str, b: str) -> Relation
     Raises:
         InputError: a word has no vector, or as `score_opposites`.
     """
-    asked = np.array([vectors.rows([a, b])])
+    wanted = np.array([vectors.rows([a, b])])
     rows, is_opposite, _ = _pairs(vectors, Path(path))
-    others = ~np.isin(rows, asked).any(axis=1)
+    others = ~np.isin(rows, wanted).any(axis=1)
     _require_both(is_opposite[others], f"'{path}', without '{a}' and '{b}'")
     probe = _probe().fit(_features(vectors, rows[others]), is_opposite[others])
-    chance = float(probe.predict_proba(_features(vectors, asked))[0, 1])
+    chance = float(probe.predict_proba(_features(vectors, wanted))[0, 1])
     return Relation(cosine=similarity(vectors, a, b), opposite=chance)
 
 
