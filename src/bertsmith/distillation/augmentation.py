@@ -1,9 +1,9 @@
-"""Changed copies of texts, which a student learns from with the answers of its teacher.
+"""Augmented copies of texts, from which a student learns with the predictions of its teacher.
 
-In each copy, each word except stop words is replaced with a probability of 0.4. A word of one piece is replaced by one of
-the 15 most likely predictions of a masked-LM head; a word of several pieces by one of its 15 nearest neighbors among the
-word vectors, or not at all without word vectors. The released code also gives the head the unchanged text as a second
-segment; here it sees only the words around the mask, up to 40 on each side.
+In each copy, each word except stop words is replaced with a probability of 0.4. A word of one piece is replaced by one
+of the 15 most likely predictions of a masked-LM head; a word of several pieces by one of its 15 nearest neighbors among
+the word vectors, or not at all without word vectors. The released code also gives the head the unchanged text as a
+second segment; here it sees only the words around the mask, up to 40 on each side.
 
 Source: Jiao et al. (2020), "TinyBERT", section 3.3 and algorithm 1; `data_augmentation.py` of the released code.
 """
