@@ -1,4 +1,4 @@
-"""Locks on what a command writes over time, so that two processes never write the same run folder or growing file.
+"""Locks on run folders and growing files, so that two processes never write the same one.
 
 A lock is `flock` on a small file, `.lock` in a folder or `.NAME.lock` next to a file, which contains the id of the
 process. The system releases it when the process ends, however it ends, so a lock file left behind by a killed process

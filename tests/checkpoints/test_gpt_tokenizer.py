@@ -17,8 +17,8 @@ from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
 from bertsmith.tasks.data import TaskData
 from bertsmith.text.pack import pack_rows

@@ -17,7 +17,7 @@ from bertsmith.errors import ConfigError, CorpusError, InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.library.vocabulary import learn_vocabulary
-from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
+from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.tasks.data import TaskData

@@ -1,4 +1,4 @@
-"""What an adaptation is worth on a task: the same labels, the same recipe, another model to start from.
+"""The scores of an adaptation on a task: the same labels and recipe, with different models to start from.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The text of a domain: its words, the documents that are held out, and where it comes from.
+"""The text of a domain: its words, its held-out documents, and its files.
 
 The text is read once before anything is built from it. The documents that are held out here are those that
 `build_corpus` holds out of the same files, whatever the vocabulary.

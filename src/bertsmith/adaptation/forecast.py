@@ -1,4 +1,4 @@
-"""What can be said before an adaptation: whether the text is enough, whether the vocabulary fits, how long it takes.
+"""The forecast of an adaptation: whether the text is long enough, whether the vocabulary fits, how long it takes.
 
 The time is that of a few steps of this model on this machine, as `pretrain` would take them, forward passes and all;
 nothing is trained yet.

@@ -1,4 +1,4 @@
-"""Grafting: words of a domain become pieces of a vocabulary, and start from the pieces that they were split into.
+"""Grafting: domain words become pieces of a vocabulary, initialized from the pieces that they were split into.
 
 A word is worth adding if it is frequent in the domain and the vocabulary splits it. Its vector is the mean of the
 vectors of its pieces, and so is its bias in the head that predicts pieces; everything else of the model stays as it is,

@@ -1,4 +1,4 @@
-"""The masked-LM loss of whole words, which models with different vocabularies can be compared by.
+"""The masked-LM loss of whole words, which can be compared between models with different vocabularies.
 
 The loss of a piece depends on how long pieces are: a model with longer ones has fewer and harder predictions. So words
 are masked here, the same ones for every vocabulary, with all their pieces, and the negative log-probabilities of these

@@ -1,4 +1,4 @@
-"""What an adaptation starts from: the checked model, the text, the vocabulary of the adapted model, the forecast."""
+"""The preparation of an adaptation: the checked model, the text, the new vocabulary, the forecast."""
 
 import dataclasses
 from collections.abc import Sequence

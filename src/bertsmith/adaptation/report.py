@@ -1,4 +1,4 @@
-"""The report of an adaptation: what changed in the vocabulary, on the domain, on general text, and on a task.
+"""The report of an adaptation: changes in the vocabulary, and scores on the domain, on general text and on a task.
 
 Everything is computed from the content of report.json.
 """

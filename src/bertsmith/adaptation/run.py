@@ -1,4 +1,4 @@
-"""An adaptation from a model and text of a domain to a model that knows the domain: `bertsmith adapt` as a function.
+"""`bertsmith adapt` as a function: from a model and domain text to an adapted model and a report.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Tags, endings and answers from counts of words: what is cheap where there is no vector of a whole text.
+"""Baselines from word counts, for tagging, multiple choice and questions.
 
 Letters: W words of all sentences, N rows (the endings of all examples), K tags.
 

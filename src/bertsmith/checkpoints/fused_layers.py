@@ -1,4 +1,4 @@
-"""Layers that Hugging Face stores side by side in one tensor, such as the query, key and value of GPT.
+"""Layers that Hugging Face stores as one tensor, such as the query, key and value of GPT.
 
 Letters: K inputs, O outputs of one layer, F layers that are stored as one.
 

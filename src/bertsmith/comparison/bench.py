@@ -1,4 +1,4 @@
-"""What all systems of a comparison share: the task and its examples, the text, the budget of those that read it."""
+"""What all systems of a comparison share: the task and its examples, the text, the training budget."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Fitting the cells of a comparison: what is missing is made and fitted; one failure does not end the others."""
+"""Fitting the cells of a comparison: computes what is missing; a failed cell does not stop the others."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Networks of a comparison: pre-trained on the text in its time, not trained at all, or given.
+"""The networks of a comparison: pre-trained on the text within the budget, untrained, or given.
 
 ::
 

@@ -1,4 +1,4 @@
-"""`bertsmith compare` as a function: makes what systems are built on, fits every cell, writes the report.
+"""`bertsmith compare` as a function: trains what systems are built on, fits every cell, writes the report.
 
 ::
 

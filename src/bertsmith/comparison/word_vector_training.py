@@ -1,4 +1,4 @@
-"""Word vectors that are trained on the text of a comparison, for as many epochs as fit into its time.
+"""Word vectors trained on the text of a comparison, for as many epochs as fit into the budget.
 
 ::
 

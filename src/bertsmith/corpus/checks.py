@@ -1,4 +1,4 @@
-"""The corpus checks: problems in a corpus that are best found before a model is trained on it.
+"""The corpus checks: problems that should be found before a model is trained on a corpus.
 
 A loss that stays near the unigram entropy has a few well-known causes in the data: repeated lines, lines that are not
 sentences, documents without boundaries, a vocabulary that does not fit. The checks detect all of them.

@@ -1,4 +1,4 @@
-"""Which pieces occur near each other in a corpus, and vectors made from that without training.
+"""Co-occurrence counts of the pieces of a corpus, and vectors computed from them without training.
 
 A piece is described by the pieces around it: the matrix of positive pointwise mutual information (PPMI) has a row per
 piece, and a truncated singular value decomposition compresses the rows to vectors, from which the word

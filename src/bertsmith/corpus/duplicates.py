@@ -1,4 +1,4 @@
-"""Documents that repeat an earlier one: exact copies, and near-duplicates by MinHash over runs of words.
+"""Documents that repeat an earlier one: exact copies, and near-duplicates found by MinHash over runs of words.
 
 Two documents are near-duplicates if their sets of runs of `SHINGLE` words agree by at least `SIMILARITY` (Jaccard:
 common runs as a fraction of all). Locality-sensitive hashing finds the candidates: each document has `BANDS` hashes of

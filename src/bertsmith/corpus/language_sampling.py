@@ -1,4 +1,4 @@
-"""How much of each language a corpus gets: documents are repeated or left out until the shares are right.
+"""Language sampling of a corpus: documents are repeated or left out until each language has its share.
 
 The training documents of a language are repeated, or a part of them is left out, until the language has its smoothed
 share of the training tokens; their total stays the same. Held-out documents come from every language, in the

@@ -1,4 +1,4 @@
-"""A corpus at an address, of which only the index is on a local disk: documents are fetched when they are needed.
+"""A corpus at an address, with only its index on a local disk: documents are fetched when they are needed.
 
 ::
 

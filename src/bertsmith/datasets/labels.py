@@ -1,4 +1,4 @@
-"""Label names of a task: the labels of the training examples, and checks for labels not learned or not known."""
+"""Label names of a task: the labels of the training examples, and checks for unseen and unknown labels."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""A small classifier on top of the demo's model: which source a sentence comes from."""
+"""A small classifier on top of the demo's model, which predicts the source of a sentence."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The whole pipeline on text that is already on the machine, from documentation to a model that predicts masked words.
+"""`bertsmith demo` as a function: the whole pipeline on text that is already on the machine.
 
 The default text is the docstrings of the Python standard library and of the installed packages, which are read but
 never executed: 10 to 20 MB of real English. The demo folder contains what the individual commands would write::

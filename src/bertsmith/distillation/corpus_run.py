@@ -1,4 +1,4 @@
-"""A student of a pre-trained model, taught on plain text: `bertsmith distill corpus` as a function.
+"""`bertsmith distill corpus` as a function: a student of a pre-trained model, trained on plain text.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, bytes on disk, and processor time for one example and for a batch, in fp32 and int8.
+"""The cost of a model: parameters, bytes on disk, and processor time per example, alone and in a batch.
 
 The systems of a table take turns, so that other programs on the machine slow all of them alike, and the time is that of
 the processor, of all threads, which they do not add to.

@@ -1,4 +1,4 @@
-"""A bag of n-grams that learns from a teacher: the smallest student, a linear model on words and runs of letters.
+"""A bag of n-grams that learns from a teacher: a linear model on words and character n-grams.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A student of a fine-tuned model, from files to a model folder and a table: `bertsmith distill` as a function.
+"""`bertsmith distill` as a function: a student of a fine-tuned model, from files to a model folder and a table.
 
 ::
 

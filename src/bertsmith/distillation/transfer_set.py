@@ -1,4 +1,4 @@
-"""The teacher, and the examples that a student learns from: labelled ones, and others with the answers of the teacher.
+"""The teacher, and the examples for its student: labelled ones, and others with the teacher's predictions.
 
 An example without a label gets the answer of the teacher. So every kind of task can use unlabelled texts, the loss of
 labels and that of soft targets apply to all examples alike, and the loop needs to know nothing about it.

@@ -1,4 +1,4 @@
-"""Text of several languages: where it is, its words, and how well a vocabulary covers each.
+"""Text of several languages: its files, its words, and how well a vocabulary covers each language.
 
 Each entry of a folder is a language: `TEXT/en/`, with any files in it, or `TEXT/en.txt` is text of `en`. How much of
 each language a corpus gets is in `language_sampling.py`.

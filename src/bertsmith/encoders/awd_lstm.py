@@ -1,4 +1,4 @@
-"""AWD-LSTM: word vectors and LSTM layers, with dropout of everything, scored by the word table.
+"""AWD-LSTM: word vectors and LSTM layers with five kinds of dropout; the word table scores the pieces.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the word vectors and of the last
 layer, C cells of the other layers, V vocabulary, L layers.

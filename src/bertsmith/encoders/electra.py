@@ -1,4 +1,4 @@
-"""ELECTRA, generator and discriminator: BERT's layers on embeddings of a width of their own.
+"""ELECTRA, generator and discriminator: BERT's layers on embeddings with their own width.
 
 A folder of a discriminator has a head that tells replaced tokens from original ones. It is left out: a task trains a
 head of its own. A classifier of whole texts has a pooler of its own with GELU, which Hugging Face stores in the head.

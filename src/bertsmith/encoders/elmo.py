@@ -1,4 +1,4 @@
-"""ELMo: two language models side by side, which read a text from left to right and from right to left.
+"""ELMo: a forward and a backward LSTM language model over character-based vectors.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the hidden states, H = D / 2 of
 one direction, C cells, L layers, V vocabulary.

@@ -1,4 +1,4 @@
-"""Export of a model to another format, written only if it gives the same outputs there.
+"""Exports a model to another format; writes it only if it gives the same outputs there.
 
 Everything is written to a partial folder next to the destination and moved into place after the check; a failed check
 leaves nothing behind. `export.json` next to the model records what was compared, on which data, and the differences.

@@ -1,4 +1,4 @@
-"""Baselines on the training and dev examples of a task, so that fine-tuning can be judged against them.
+"""Baselines on the training and dev examples of a task, for comparison with the fine-tuned model.
 
 ::
 

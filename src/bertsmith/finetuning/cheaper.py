@@ -1,4 +1,4 @@
-"""Fine-tuning against the baselines: whether one of them is better, and what to do then."""
+"""Compares fine-tuned models with the baselines: whether one of them is better, and what to do then."""
 
 import dataclasses
 from collections.abc import Mapping

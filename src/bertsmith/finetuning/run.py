@@ -1,4 +1,4 @@
-"""One fine-tuning from a base model and examples to a model folder: `bertsmith finetune` as a function.
+"""`bertsmith finetune` as a function: from a base model and examples to a model folder.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Hyper-parameter search over the fine-tuning settings that matter: learning rate, batch size, epochs.
+"""Hyper-parameter search over learning rate, batch size and epochs.
 
 The grid combines the paper's with other common lists. Optuna samples from it without repetition and prunes trials that
 fall behind after an epoch. Its journal is in the folder, so a stopped search can be resumed.

@@ -1,4 +1,4 @@
-"""What a left-to-right model expects next: the most likely next pieces of a text, and its continuation.
+"""Text completion with a left-to-right model: the most likely next pieces, and continuations.
 
 Letters: N texts, V vocabulary.
 

@@ -1,4 +1,4 @@
-"""Models that answer, in torch: from a model folder, a Google checkpoint or a hub id."""
+"""Loads torch models for inference, from a model folder, a Google checkpoint or a hub id."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

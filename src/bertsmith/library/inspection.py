@@ -1,4 +1,4 @@
-"""What a model folder is, and whether its files are those that were written."""
+"""Describes a model folder, and checks whether its files match their digests."""
 
 import dataclasses
 from collections import Counter

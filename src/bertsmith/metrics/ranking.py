@@ -1,4 +1,4 @@
-"""Scores of a ranking: how high it places the passages that answer a query.
+"""Scores of a ranking: how high the relevant passages are.
 
 A ranking is represented by its gains: the judged relevance of each ranked passage, in ranking order; 0 for a passage
 that is not relevant or was not judged. A passage is relevant if its gain is above 0. Relevant passages that were not

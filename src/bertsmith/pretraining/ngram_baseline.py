@@ -1,4 +1,4 @@
-"""What counting words predicts at masked positions: the baselines that a masked language model has to beat.
+"""Count-based baselines for masked language models: predictions at masked positions from word counts.
 
 The unigram model knows how often each piece occurs. The bigram model also knows which pieces occur next to each other:
 with the pieces l and r to the left and right of a masked position,

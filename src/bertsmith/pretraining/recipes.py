@@ -1,4 +1,4 @@
-"""Recipes: the settings of pre-training that were not given.
+"""The pre-training recipes: the settings that the user did not give.
 
 `2018` is the recipe of the paper, which the settings classes have as their defaults. `auto` is what learns most in a
 person's time on one machine; docs/pretraining-recipe.md has the measurements behind each of its values.

@@ -1,4 +1,4 @@
-"""One pre-training run from a corpus folder to a model folder: `bertsmith pretrain` as a function.
+"""`bertsmith pretrain` as a function: from a corpus folder to a model folder.
 
 ::
 

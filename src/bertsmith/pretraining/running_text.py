@@ -1,4 +1,4 @@
-"""Whether a corpus has text that runs on from sentence to sentence, for models and rows that rely on it.
+"""Checks whether a corpus has contiguous text, for models and rows that rely on it.
 
 Recurrent language models carry their state over the borders of sentences, and contiguous rows of GPT run on over them.
 """

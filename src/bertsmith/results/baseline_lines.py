@@ -1,4 +1,4 @@
-"""The baselines of a run in words: their names, the lines of the command, and the rows of the page.
+"""The baselines of a run for display: their names, the printed lines, and the rows of the report.
 
 Everything is computed from the content of report.json.
 """

@@ -1,4 +1,4 @@
-"""Own GLUE scores next to the published ones in a table, and their averages.
+"""The user's GLUE scores next to the published ones in a table, and their averages.
 
 Own scores are measured on dev data, published ones on the hidden test data: close, but not the same.
 """

@@ -1,4 +1,4 @@
-"""SetFit: from few labels, an encoder of sentences is trained on pairs of texts; a linear layer then reads its vectors.
+"""SetFit: trains a sentence encoder on pairs made from few labels, then a linear layer on its vectors.
 
 ::
 

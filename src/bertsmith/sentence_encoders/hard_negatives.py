@@ -1,4 +1,4 @@
-"""Hard negatives: texts that a model takes for the partner of another text, although they are not.
+"""Hard negatives: texts that a model finds similar to another text, although they do not belong to it.
 
 Letters: Q first texts, C distinct second texts.
 

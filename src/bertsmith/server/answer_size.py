@@ -1,4 +1,4 @@
-"""How many bytes of memory the answers of a request can take: an upper bound, known before anything is computed.
+"""Upper bounds on the memory of a request's answers, known before anything is computed.
 
 A reply can be thousands of times as large as its request: a text of one letter has a vector of 768 numbers, and a row
 of 128 tokens has two million attention weights. Each function here belongs to one route. The constants cover the answer

@@ -1,4 +1,4 @@
-"""What browsers get: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
+"""The documents for browsers: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""Gold and predicted labels of texts with several of them as matrices, and what a hierarchy of labels means for them.
+"""Gold and predicted labels of multi-label texts as matrices, and the effect of a label hierarchy on them.
 
 Letters: E examples, K labels.
 """

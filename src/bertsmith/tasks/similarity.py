@@ -1,4 +1,4 @@
-"""Encoders of sentences: vectors of texts whose cosine says how similar they are, or whether they belong together.
+"""Sentence encoders: vectors of texts whose cosine measures how similar they are, or whether they belong together.
 
 Letters: U units, E examples, R rows, D width of the vectors.
 

@@ -1,4 +1,4 @@
-"""The best sequence of tags that a scheme allows: an I-PER after an O, say, is never an answer.
+"""The most likely sequence of tags that a scheme allows: never an I-PER after an O, for example.
 
 Letters: W words of all sentences, E sentences, G sentences that are searched, K tags, C sets of tags.
 

@@ -1,4 +1,4 @@
-"""The examples of a named task from its files, with the dev examples and the label names of a training."""
+"""The examples of a named task from its files, with the dev examples and the label names of the training set."""
 
 import dataclasses
 from collections import Counter

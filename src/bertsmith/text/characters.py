@@ -1,4 +1,4 @@
-"""What a character is: dropped, white space, a sign, Chinese, an accent; its lower case and its decomposition.
+"""Character classes: removed, white space, symbol, Chinese, accent; lower case and decomposition.
 
 `PYTHON` is the original code: the Unicode tables of the running Python, so a newer Python knows more characters.
 `HUGGINGFACE` is the Rust library `tokenizers`, from tables of our own, the same under every Python. The characters on

@@ -1,4 +1,4 @@
-"""Unigram pieces of SentencePiece (ALBERT, XLM-RoBERTa): of all ways to cut a word, the most probable one.
+"""SentencePiece's Unigram segmentation (ALBERT, XLM-RoBERTa): the most probable way to split a word.
 
 The class has the methods of `tokenizers.Tokenizer` that `pipeline.py` uses, and gives the same ids, but for one
 difference: as in SentencePiece itself, ordinary text never becomes a special piece.

@@ -1,4 +1,4 @@
-"""The translation of texts: beam search with the keys and values of everything that was read and written.
+"""Beam search, with cached keys and values.
 
 Letters: N source texts, H hypotheses (open translations of all texts), V vocabulary.
 

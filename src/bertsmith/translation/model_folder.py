@@ -1,4 +1,4 @@
-"""The folder of a translation model: the files that every model folder has, read and written for this architecture."""
+"""Reads and writes the folder of a translation model, which has the same files as every model folder."""
 
 from pathlib import Path
 

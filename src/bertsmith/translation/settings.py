@@ -1,4 +1,4 @@
-"""The settings of a translation model: its shape and training, and how translations are searched.
+"""The settings of a translation model: its shape and training, and beam search.
 
 Torch is not loaded here before a shape is asked for: the command line needs the settings, but no model.
 """

@@ -1,4 +1,4 @@
-"""Changes that make vectors comparable: centring, removal of common directions, whitening, normalization.
+"""Transformations of vectors: centring, removal of common directions, whitening, normalization.
 
 The parameters of a change (mean, directions, variances) are fitted on one set of vectors and applied to any other of
 the same width. All but the last step form one affine map, y = (x - mean) M, stored as a mean [D] and a matrix [D, K].

@@ -1,4 +1,4 @@
-"""Whether two words are similar or opposites, as far as vectors know: by their cosine, and by a probe on both vectors.
+"""Whether two words are similar or opposites, judged by the cosine and by a probe on both vectors.
 
 Opposites such as hot and cold are used alike, so that their cosine is high too, often as high as that of synonyms. What
 a cosine does not show may still be in the vectors: a linear model on labelled pairs looks for it.

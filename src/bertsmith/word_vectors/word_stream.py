@@ -1,4 +1,4 @@
-"""Text as a stream of word numbers in a file, so that training reads any amount of text in bounded memory.
+"""Text as a file of word numbers, so that training reads any amount of text in bounded memory.
 
 Text is read twice: once to count its words and choose the vocabulary, once to write the numbers of its words. Words
 are basic tokens (`text/normalize.py`); words outside the vocabulary are dropped, as in the original programs, so that

@@ -1,4 +1,4 @@
-"""Words and their vectors, as one object, and the folder that keeps them.
+"""Words and their vectors as one object, and its folder.
 
 V words, D width.
 
