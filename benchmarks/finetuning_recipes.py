@@ -47,10 +47,10 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.settings import split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 FILES = {
     "cola": ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),

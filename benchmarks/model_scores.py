@@ -16,11 +16,11 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.pretraining.held_out_scores import HeldOutRows
 from bertsmith.pretraining.ngram_baseline import NgramBaseline
 from bertsmith.randomness import generator
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import spec_for
 from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.task_files import read_examples
 
 PROBE_ROWS = 5000
 PROBE_LENGTH = 128  # tokens

@@ -28,7 +28,7 @@ FLOORS = {
     "datasets": 5,
     "encoding": 5, "word_vectors": 5,
     "tasks": 6, "pretraining": 6,
-    "baselines": 7, "results": 7,
+    "baselines": 7, "results": 7, "task_data": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
     "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
     "cluster": 9, "planning": 9, "translation": 9,

@@ -20,7 +20,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.text.pack import pack_rows
 from bertsmith.vectors.loading import load_token_features
 from tasks.task_samples import SPECS, WORDS, examples_of

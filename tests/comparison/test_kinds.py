@@ -11,7 +11,7 @@ from bertsmith.comparison.fitting import fit_all
 from bertsmith.comparison.networks import Given
 from bertsmith.comparison.results import rows_of
 from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.word_vectors.training import train_word_vectors
 from comparison.ladder_samples import shorten, write_text
 from tasks.task_samples import SPECS, examples_of, write_base_model

@@ -15,7 +15,7 @@ from bertsmith.demo.labelled import (
     keep_share,
     write_labelled,
 )
-from bertsmith.tasks.task_files import read_task
+from bertsmith.task_data.task_files import read_task
 
 
 def documents(name: str, count: int, sentences: int = 10) -> list[list[str]]:

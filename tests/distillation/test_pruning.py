@@ -11,8 +11,8 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.pruning import head_importance, heads_to_remove, without_heads
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import ConfigError
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 from distillation.distillation_samples import write_teacher
 from tasks.task_samples import examples_of
 

@@ -19,7 +19,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
-from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.task_data.spec_of_model import spec_of
 from model.examples import random_batch, shake, small_config
 from tasks.task_samples import TOKENIZER
 

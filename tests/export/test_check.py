@@ -30,9 +30,9 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.task_data.spec_of_model import spec_of
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of

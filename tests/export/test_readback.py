@@ -26,8 +26,8 @@ from bertsmith.files import digest_file
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.task_data.spec_of_model import spec_of
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 

@@ -20,7 +20,7 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
 from bertsmith.results.report import write_finetuning_report
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model
 

@@ -28,8 +28,8 @@ from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
 from bertsmith.results.finished_run import SeedResult, table_cells
 from bertsmith.runtime import choose
+from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import kind_of, task_name

@@ -28,7 +28,7 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.layer_choice import layer_choice
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.training.loop import TIMES

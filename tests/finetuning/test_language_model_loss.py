@@ -24,7 +24,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Encoder
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import pack_rows
 from model.examples import shake

@@ -27,7 +27,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library.own_heads import head_from_file
 from bertsmith.model.config import EncoderConfig
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 

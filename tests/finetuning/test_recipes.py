@@ -38,7 +38,7 @@ from bertsmith.model.noise import NoiseOfTexts, RowNoise
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import metrics_of, with_metric
 from bertsmith.tasks.task import TaskSpec

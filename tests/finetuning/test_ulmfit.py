@@ -26,7 +26,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.noise import RowNoise
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.optimizer import BertAdam
 from tasks.architecture_samples import config_of, write_base_model

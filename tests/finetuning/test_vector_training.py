@@ -17,7 +17,7 @@ from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.vector_losses import VectorLoss
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.training.workload import StepPlan

@@ -20,7 +20,7 @@ from bertsmith.library.vocabulary import learn_vocabulary
 from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.text.pipeline import PipelineTokenizer
 from tasks.task_samples import SPECS, examples_of
 

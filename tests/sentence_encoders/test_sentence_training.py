@@ -18,7 +18,7 @@ from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
-from bertsmith.tasks.task_files import read_task
+from bertsmith.task_data.task_files import read_task
 from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
 

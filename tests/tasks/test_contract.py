@@ -25,7 +25,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.workload import StepPlan

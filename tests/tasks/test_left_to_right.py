@@ -19,7 +19,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE, choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.loading import load_embedder
 from model.examples import shake

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.tasks import named_tasks, task_files
+from bertsmith.task_data import task_files
+from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings
 
 SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"

@@ -15,11 +15,11 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.metrics.calibration import best_label_threshold
 from bertsmith.metrics.labels import AT_METRICS, multi_label_scores, scores_at
 from bertsmith.randomness import generator
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from tasks.task_samples import PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
 
 LABELS, PARENTS = ("H04L", "H04M", "G06F", "H04", "H", "G06", "G"), ("H04", "H04", "G06", "H", "", "G", "")

@@ -23,7 +23,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.model.encoder import Trace
 from bertsmith.model.our_names import ATTENTION, BILSTM
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
 from oracles.sentence_reader_oracle import vector_of

@@ -19,7 +19,7 @@ from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.tasks import task_files
+from bertsmith.task_data import task_files
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules

@@ -25,12 +25,12 @@ from bertsmith.results.comparison import compare
 from bertsmith.results.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"

@@ -35,8 +35,8 @@ from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank,
 from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.settings import require, require_number
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 

@@ -27,11 +27,11 @@ from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.progress import counted, said_once, warn
 from bertsmith.settings import require, require_number, split_settings
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import PRESETS, default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import RunFolder
 
 MODELS_FOLDER = "models"

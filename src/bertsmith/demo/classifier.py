@@ -13,10 +13,10 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.progress import counted, duration, tell, warn
 from bertsmith.settings import split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from bertsmith.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 64  # tokens, as in the demo's pre-training

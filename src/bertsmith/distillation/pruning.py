@@ -21,8 +21,8 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import micro_batches
 from bertsmith.progress import Progress
 from bertsmith.settings import require
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import with_loss
 
 _OUTPUT = "bert.layers.{layer}.attention_output.weight"

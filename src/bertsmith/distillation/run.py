@@ -42,7 +42,7 @@ from bertsmith.progress import said_once, tell
 from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER

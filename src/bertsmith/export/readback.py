@@ -22,8 +22,8 @@ from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
 from bertsmith.heads.head_blocks import HeadBlocks
 from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
+from bertsmith.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import spec_of_head
 from bertsmith.tasks.task import TaskSpec
 
 

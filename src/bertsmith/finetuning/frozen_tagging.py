@@ -31,7 +31,7 @@ from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.text.pack import PackedRows
 from bertsmith.training.loop import train

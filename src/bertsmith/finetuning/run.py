@@ -38,7 +38,7 @@ from bertsmith.results.baseline_lines import lines_of_baselines
 from bertsmith.results.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 

@@ -38,7 +38,7 @@ from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPOR
 from bertsmith.results.predictions import example_lines
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train

@@ -36,7 +36,7 @@ from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 

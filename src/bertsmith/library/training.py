@@ -42,11 +42,11 @@ from bertsmith.sentence_encoders.few_labels import require_single_labels, train_
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import MARGIN
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings

@@ -25,7 +25,7 @@ from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.named_tasks import (
     CHOICES,
     QUESTIONS,
