@@ -125,7 +125,7 @@ def test_sentences_with_figures_rank_above_those_that_state_nothing(example, tmp
 
 
 @pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
-def test_the_likeliest_candidate_is_the_next_sentence(example, tmp_path, capsys):
+def test_the_most_likely_candidate_is_the_next_sentence(example, tmp_path, capsys):
     chosen, right, turned = example.main(tmp_path, steps=20, stories=4)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == example.FIRST

@@ -45,7 +45,7 @@ def fill(system: Any) -> None:
         pq.write_table(pa.table({"text": ["A new story. It rained.", "The boat."]}), file)
 
 
-def test_paths_are_told_from_addresses() -> None:
+def test_paths_are_distinguished_from_addresses() -> None:
     assert address_of("s3://bucket/a b.txt") == address_of(Path("s3://bucket/a b.txt")) == "s3://bucket/a b.txt"
     assert address_of(Path("file:///tmp/a.txt")) == "file:///tmp/a.txt"
     assert address_of("hdfs://host/user/x") == "hdfs://host/user/x"

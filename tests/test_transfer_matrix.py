@@ -31,7 +31,7 @@ def write_task(path: Path, count: int, flipped: bool) -> Path:
     return path
 
 
-def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_goes_on(script, tmp_path, monkeypatch):
+def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_continues(script, tmp_path, monkeypatch):
     base = write_base_model(tmp_path / "base")
     files = [write_task(tmp_path / f"{name}.tsv", 24, name == "b") for name in "ab"]
     command = ["--model", f"tiny={base}", "--work", str(tmp_path / "work"), "--seeds", "1", "--labels", "8"]

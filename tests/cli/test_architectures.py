@@ -188,7 +188,7 @@ def corpus(run, tmp_path: Path) -> Path:
 
 
 @EVERY
-def test_pretraining_goes_on_where_the_corpus_and_the_heads_are_those_of_the_model(
+def test_pretraining_continues_where_the_corpus_and_the_heads_are_those_of_the_model(
     run, architecture: str, pretrained: Path, corpus: Path, tmp_path: Path
 ) -> None:
     options = ["--steps", 2, "--rows-per-step", 4, "--max-length", 16, "--precision", "fp32", *CPU]

@@ -439,7 +439,7 @@ def _crowding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_crowding")
-def test_passages_whose_vectors_crowd_are_told_once_and_changes_mend_it(
+def test_passages_whose_vectors_concentrate_are_reported_once_and_changes_fix_it(
     run, model: Path, two_ways: Path, tmp_path: Path
 ) -> None:
     index, changes = tmp_path / "index.safetensors", tmp_path / "changes.safetensors"

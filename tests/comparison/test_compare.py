@@ -34,7 +34,7 @@ def cheap(files: dict[str, object]) -> dict[str, object]:
     return {name: files[name] for name in ("task", "dev")}
 
 
-def test_every_rung_of_the_ladder_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_path):
+def test_every_system_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_path):
     result = bertsmith.compare_systems(**files, out=tmp_path / "out", systems=FEW, seeds=1, labels=[24])
     rows = {row["system"]: row for row in result.report["rows"]}
     assert list(rows) == FEW

@@ -293,7 +293,7 @@ def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Pa
 
 @pytest.mark.parametrize("kind", ["on the pair", "on texts apart"])
 @pytest.mark.parametrize("to", ["huggingface", "onnx"])
-def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, kind: str, tmp_path: Path) -> None:
+def test_pairs_are_distinguished_in_an_encoder_without_segments(to: str, kind: str, tmp_path: Path) -> None:
     if to == "onnx":
         pytest.importorskip("onnx", reason="needs the extra export")
         pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -372,7 +372,7 @@ def test_a_model_without_a_vocabulary_becomes_a_folder_but_no_onnx(base: Path, t
     assert not (tmp_path / "other").exists()
 
 
-def test_all_faults_of_the_tensors_are_told_at_once(base: Path, tmp_path: Path) -> None:
+def test_all_faults_of_the_tensors_are_reported_at_once(base: Path, tmp_path: Path) -> None:
     tensors = dict(huggingface.read_weights(base))
     del tensors["bert.encoder.layer.0.output.dense.bias"], tensors["bert.encoder.layer.1.output.dense.bias"]
     tensors["bert.pooler.dense.weight"] = torch.zeros(32, 7)

@@ -226,7 +226,7 @@ def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
     assert size(tied=False) - size(tied=True) == 4 * CONFIG.vocab_size * CONFIG.hidden_size
 
 
-def test_weights_that_are_too_large_for_one_file_lie_beside_it(tmp_path: Path) -> None:
+def test_weights_that_are_too_large_for_one_file_are_next_to_it(tmp_path: Path) -> None:
     folder, _ = task_folder(tmp_path / "model", "single")
     rows = padded(random_rows())
     write_fp32(folder, "classification", tmp_path / "whole.onnx")
@@ -278,7 +278,7 @@ def test_the_range_of_weights_is_reduced_where_the_processor_would_cut_sums(
     assert needs_reduced_range() is reduced
 
 
-def test_the_folder_stands_by_itself_in_transformers(tmp_path: Path) -> None:
+def test_the_folder_is_complete_for_transformers(tmp_path: Path) -> None:
     task_folder(tmp_path / "model", "single")
     export(tmp_path / "model", tmp_path / "out", to="onnx")
     there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")

@@ -186,7 +186,7 @@ def test_a_score_that_is_lost_is_not_written_whatever_the_limit_of_the_outputs(
     export(source, tmp_path / "out", to=to, data=data, limit=1000.0)
 
 
-def test_one_tie_is_let_pass_and_two_are_held_to_the_limit_of_the_score() -> None:
+def test_one_tie_is_allowed_and_two_are_held_to_the_limit_of_the_score() -> None:
     near = Difference(output="logits", values=8, largest=5e-5, mean=1e-5, spread=1.0)
     scored = Comparison(
         differences=(near,), metric="matthews", library=0.5, exported=0.4, loss=0.1, examples=12, changed=1
@@ -256,7 +256,7 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
     assert [entry.name for entry in tmp_path.iterdir() if entry.name not in ("model", "out")] == []
 
 
-def test_a_head_that_does_not_come_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_cannot_be_restored_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_task(tmp_path / "model", "tags")
     write = load.google.write_google
 

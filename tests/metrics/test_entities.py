@@ -98,7 +98,7 @@ def test_entities_are_found(tags: str, scheme: str, spans: list[tuple[str, int, 
     assert entity_spans(tags.split(), scheme) == spans
 
 
-def test_scores_worked_by_hand() -> None:
+def test_scores_computed_by_hand() -> None:
     gold = ["B-PER I-PER O B-LOC".split(), "B-LOC O".split()]
     predicted = ["B-PER I-PER O B-PER".split(), "B-LOC I-LOC".split()]
     assert entity_scores(gold, predicted, "IOB2") == pytest.approx(

@@ -45,7 +45,7 @@ def test_micro_f1_and_confusion_equal_the_reference(pair: tuple[Ints, Ints]) -> 
     assert result.tolist() == reference.confusion_matrix(*pair, labels=range(5)).tolist()
 
 
-def test_scores_of_a_binary_task_worked_by_hand() -> None:
+def test_scores_of_a_binary_task_computed_by_hand() -> None:
     gold, predicted = np.array([1, 1, 1, 0, 0, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0, 0, 0])
     result = {name: score(gold, predicted) for name, score in CLASS_METRICS.items()}
     # 2 true positives, 1 false positive, 1 false negative, 4 true negatives.

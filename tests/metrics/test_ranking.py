@@ -36,7 +36,7 @@ def test_average_precision_equals_scikit_learn(gains: list[int]) -> None:
     assert average_precision(gains, gains) == pytest.approx(expected)
 
 
-def test_scores_worked_by_hand() -> None:
+def test_scores_computed_by_hand() -> None:
     """All five relevant passages are ranked: first, third, sixth, ninth, tenth."""
     ranked = [1, 0, 1, 0, 0, 1, 0, 0, 1, 1]
     judged = [1] * 5

@@ -142,7 +142,7 @@ def test_vocabularies_that_disagree_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_a_vocabulary_alone_says_which_kind_it_is(line_end, tmp_path):
+def test_a_vocabulary_alone_shows_which_kind_it_is(line_end, tmp_path):
     (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode())
     result, _ = read_tokenizer(tmp_path, ModelMetadata())
     assert isinstance(result, WordPieceTokenizer)

@@ -182,7 +182,7 @@ def test_the_penalties_are_means_over_the_step(corpus):  # noqa: F811
     assert whole_step(tar, 0)[0] - base == pytest.approx(float(states.diff(dim=1).square().mean()), rel=1e-3)
 
 
-def test_a_state_that_is_not_finite_begins_again(corpus):  # noqa: F811
+def test_a_state_that_is_not_finite_is_reset(corpus):  # noqa: F811
     workload = work(corpus)
     whole_step(workload, 0)
     poisoned = {name: tensor.clone() for name, tensor in workload.carried(1).items()}

@@ -96,7 +96,7 @@ def test_reversed_text_swaps_the_directions():
     assert mirrored["backward_nll"] == pytest.approx(sums["forward_nll"])
 
 
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut():
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split():
     whole = whole_step(task(model(dropout=0.2), documents()), 2)
     for micro_tokens in (40, 1):
         cut = whole_step(task(model(dropout=0.2), documents(), micro_tokens=micro_tokens), 2)
@@ -155,7 +155,7 @@ def test_a_sample_of_everything_gives_the_loss_of_the_whole_vocabulary():
         torch.testing.assert_close(sampled[2][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
 
 
-def test_a_sampled_step_is_the_same_however_it_is_cut():
+def test_a_sampled_step_is_the_same_however_it_is_split():
     whole = whole_step(task(model(), documents(), sampled_pieces=6), 1)
     cut = whole_step(task(model(), documents(), sampled_pieces=6, micro_tokens=30), 1)
     assert cut[0] == pytest.approx(whole[0], abs=1e-12)

@@ -111,7 +111,7 @@ def settings(**changes: object) -> tuple:
     return settings_from_recipe({**given, **changes})
 
 
-def test_a_resumed_run_is_the_straight_run_to_the_bit(corpus, tmp_path):  # noqa: F811
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(corpus, tmp_path):  # noqa: F811
     class StopError(Exception):
         pass
 

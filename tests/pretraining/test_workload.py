@@ -57,7 +57,7 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(objective):
     """Micro-batches and ranks affect only memory and speed, even with dropout."""
     whole = whole_step(task(dropout=0.2, objective=objective), 2)
     for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):

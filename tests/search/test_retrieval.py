@@ -118,7 +118,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
     assert len(words.row(0)) < len(both.row(0)) == 5
 
 
-def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_that_are_cut_are_reported(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
     assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut in total\n" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
@@ -158,7 +158,7 @@ def test_a_model_of_pairs_reads_the_best_again() -> None:
     assert reranked(scorer, ["a film"], TEXTS, nobody, top=2).row(0) == []
 
 
-def test_the_label_relevant_is_taken_wherever_it_stands_and_a_regression_gives_its_number() -> None:
+def test_the_label_relevant_is_taken_wherever_it_is_and_a_regression_gives_its_number() -> None:
     relevant = predictor("pair")
     task = task_for(dataclasses.replace(relevant.task.spec, labels=("relevant", "not")))
     named = PairScorer(Predictor(relevant.model, task, TOKENIZER, relevant.runtime))

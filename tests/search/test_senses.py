@@ -46,7 +46,7 @@ def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
     assert found_words(["a new  york new year new york"], "New York") == ["new  york", "new york"]
 
 
-def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
+def test_a_word_that_does_not_occur_is_reported_with_near_spellings() -> None:
     with pytest.raises(InputError, match="similar spellings in the text: bank") as error:
         find_occurrences(["the bank was shut"], "bnak", UNCASED)
     assert "'bnak'" in str(error.value)

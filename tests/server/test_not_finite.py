@@ -109,7 +109,7 @@ ROUTES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def test_the_server_refuses_such_an_item_and_answers_the_requests_beside_it(models: dict[str, Model]) -> None:
+def test_the_server_refuses_such_an_item_and_answers_the_requests_next_to_it(models: dict[str, Model]) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), running(create_app(models)) as client:
             for path, name, body in ROUTES:

@@ -124,7 +124,7 @@ def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str
 
 
 @EVERY_ON_EVERY_ARCHITECTURE
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, architecture: str) -> None:
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
     features = task.encode(examples, tokenizer, training=True)

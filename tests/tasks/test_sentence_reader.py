@@ -105,7 +105,7 @@ def test_a_token_attends_only_to_the_other_text_and_its_weights_sum_to_one():
 
 @EVERY
 @pytest.mark.parametrize("architecture", ["bert", "elmo"])
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind, reads, architecture):
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind, reads, architecture):
     task, tokenizer = task_for(spec_of(kind, reads)), tokenizer_of(architecture)
     features = task.encode(examples_of(kind, 8), tokenizer, training=True)
     result = []

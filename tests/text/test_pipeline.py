@@ -92,7 +92,7 @@ def test_the_mask_of_bert_is_the_mask_of_the_model(text: str) -> None:
     assert TOKENIZER.vocabulary.mask_id not in TOKENIZER.encode(text).tolist()
 
 
-def test_an_answer_is_located_by_its_text_nearest_to_what_stands_before_it() -> None:
+def test_an_answer_is_located_by_its_text_nearest_to_the_text_before_it() -> None:
     words = "the film was the plot"
     ids = TOKENIZER.encode(words).tolist()
     assert TOKENIZER.locate(ids[3:], words, ids[:3]) == (13, 21)

@@ -52,7 +52,7 @@ def logprob(one: EncoderDecoder, row: np.ndarray, ids: tuple[int, ...], *, ends:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_of_one_takes_the_likeliest_piece_each_time(seed):
+def test_a_beam_of_one_is_greedy(seed):
     one, settings = model(seed), SearchSettings(beam=1, longer=5)
     for row, found in zip(
         rows_of(TEXTS, TOKENIZER), search(one, TOKENIZER, rows_of(TEXTS, TOKENIZER), settings), strict=True

@@ -113,7 +113,7 @@ def settings(**changes: object) -> tuple:
     return settings_from({**given, **changes})
 
 
-def test_a_resumed_run_is_the_straight_run_to_the_bit(tmp_path):
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path):
     class StopError(Exception):
         pass
 

@@ -44,7 +44,7 @@ _MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         report: the content of report.json.
@@ -83,7 +83,7 @@ def compare_systems(
     device: str = "auto",
     **settings: Any,
 ) -> ComparisonResult:
-    """The ladder from counting words to BERT on one task: what each system reaches, and what it costs.
+    """Several systems, from word counts to BERT, on one task: their scores and their costs.
 
     A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
 
