@@ -27,10 +27,10 @@ from bertsmith.documents.words import count_files
 from bertsmith.errors import RunError
 from bertsmith.files import read_json, write_json, write_text
 from bertsmith.randomness import generator
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.split import TaskData, split_dev
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary

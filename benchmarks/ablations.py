@@ -50,7 +50,7 @@ from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import new_model
 from bertsmith.progress import quiet
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 
 LENGTH = 64  # tokens per row, in pre-training and in tasks of single texts

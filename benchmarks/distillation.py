@@ -40,10 +40,10 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
+from bertsmith.task_data.spec_of_model import require_spec
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 LABELLED, UNLABELLED, MOST_DEV = 1_000, 1_500, 1_000
 EPOCHS, RATE = 1.5, 2e-4  # of the students, with the teacher

@@ -30,13 +30,13 @@ from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, t
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.model.layer_choice import CHOICES
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import TAGS, task_name
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import Task
-from bertsmith.tasks.task_files import read_task
 
 FINE_TUNED = "fine-tuned"
 # Devlin et al. (2019), table 7: F1 in percent.

@@ -39,10 +39,10 @@ from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 
 class Line(NamedTuple):

@@ -1,4 +1,4 @@
-"""The recipes of fine-tuning against each other and against cheap systems, on small training sets.
+"""The recipes of fine-tuning against each other and against baselines, on small training sets.
 
     python benchmarks/finetuning_recipes.py --data DIR --model DIR [--tasks cola,trec] [--sizes 100,1000]
         [--seeds 1,2,3] [--arms 2018,auto,cheap] [--set learning_rate=2e-4 --name faster]
@@ -12,7 +12,7 @@ environment with the packages setfit, datasets and torch, and src/ on the path.
 
 DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
 seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
-them alone. Cheap systems (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
+them alone. Baselines (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
 that no side has seen: at most 1,000, the same for all cells of a task.
 
 Each cell is one training with one seed, and its restarts if it collapses. Finished cells are in the result file, one
@@ -47,10 +47,10 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.settings import split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 FILES = {
     "cola": ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),
@@ -131,7 +131,7 @@ class Cells:
         }
 
     def cheap(self, size: int, seed: int) -> Iterator[dict[str, Any]]:
-        """The results of the cheap systems."""
+        """The results of the baselines."""
         data = TaskData(train=drawn(self.pool, size, [seed, size]), dev=self.scored)
         with tempfile.TemporaryDirectory() as place, quiet():
             job = FinetuningJob.prepare(self.folder, self.spec, data, FinetuningSettings(), RecipeSettings())

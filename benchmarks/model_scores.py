@@ -16,11 +16,11 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.pretraining.held_out_scores import HeldOutRows
 from bertsmith.pretraining.ngram_baseline import NgramBaseline
 from bertsmith.randomness import generator
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import spec_for
 from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.task_files import read_examples
 
 PROBE_ROWS = 5000
 PROBE_LENGTH = 128  # tokens
@@ -38,7 +38,7 @@ def baseline_scores(rows: HeldOutRows, corpus: Corpus) -> dict[str, dict[str, fl
 
 
 def folder_scores(rows: HeldOutRows, folder: Path) -> dict[str, float]:
-    """Loss, accuracy, and the share of masked pieces among the first five guesses of the model in a folder, in fp32."""
+    """Loss, accuracy and top-5 accuracy on masked pieces of the model in a folder, in fp32."""
     scores = rows.scores(load_pretrained(load_any(str(folder))).model)
     return {"loss": round(scores.loss, 4), "accuracy": round(scores.accuracy, 4), "top5": round(scores.top, 4)}
 

@@ -148,7 +148,8 @@ class Peer:
                 words = row.word_ids()
                 number = {label: index for index, label in enumerate(self.spec.labels)}
                 first = [
-                    word is not None and (place == 0 or words[place - 1] != word) for place, word in enumerate(words)
+                    word is not None and (position == 0 or words[position - 1] != word)
+                    for position, word in enumerate(words)
                 ]
                 labels = [
                     number.get(example.tags[word], 0) if is_first else IGNORED

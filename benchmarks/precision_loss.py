@@ -21,8 +21,8 @@ from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.spec_of_model import spec_of
-from bertsmith.tasks.task_files import read_examples
+from bertsmith.task_data.spec_of_model import spec_of
+from bertsmith.task_data.task_files import read_examples
 
 PRECISIONS = ("fp32", "bf16", "int8")
 

@@ -33,9 +33,9 @@ from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.results.finished_run import MODEL_FOLDER
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for, task_name
-from bertsmith.tasks.task_files import read_examples
 
 STEPS = 100  # minimum, reached with more epochs if there are few labels
 MOST_EPOCHS = 20.0

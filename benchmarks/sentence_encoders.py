@@ -43,7 +43,7 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.library.retrieval import score_searches
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.vectors.loading import load_embedder

@@ -29,10 +29,10 @@ from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.results.finished_run import MODEL_FOLDER
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import default_settings, spec_for
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 NOTHING = "nothing"  # the first task of a model that is only pre-trained
 STEPS, MOST_EPOCHS = 100, 20.0  # of small sets, as in `pretraining_gain.py`

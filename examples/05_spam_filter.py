@@ -16,9 +16,9 @@ from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.task import TaskSettings
-from bertsmith.tasks.task_files import read_task
 
 MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members save 20% on all shoes")

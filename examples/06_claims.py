@@ -22,10 +22,10 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSettings
-from bertsmith.tasks.task_files import read_task
 
 ARTICLE = """\
 Good morning, and thank you all for coming. The mayor spoke for an hour on Tuesday. "Bus fares have risen by 12 percent

@@ -19,9 +19,9 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.split import TaskData, split_dev
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.task import TaskSettings
-from bertsmith.tasks.task_files import read_task
 
 
 class TwoLayers(bertsmith.OwnHead):

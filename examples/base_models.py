@@ -15,8 +15,8 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.documents.readers import Document
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import bundled_examples
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 

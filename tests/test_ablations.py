@@ -30,9 +30,9 @@ def material(ablations, tmp_path):
     text = tmp_path / "text.txt"
     lines = [f"number {n} of the {'red' if n % 2 else 'blue'} birds flew over hill {n % 7} ." for n in range(1500)]
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = ablations.Material(folder=tmp_path / "work" / "text", data=None, dev=20, length=32)
-    found.prepare([text], 300)
-    return found
+    result = ablations.Material(folder=tmp_path / "work" / "text", data=None, dev=20, length=32)
+    result.prepare([text], 300)
+    return result
 
 
 def test_shuffled_text_has_the_same_sentences_in_chapters_of_the_same_lengths(material):

@@ -28,7 +28,7 @@ FLOORS = {
     "datasets": 5,
     "encoding": 5, "word_vectors": 5,
     "tasks": 6, "pretraining": 6,
-    "baselines": 7, "results": 7,
+    "baselines": 7, "results": 7, "task_data": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
     "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
     "cluster": 9, "planning": 9, "translation": 9,
@@ -110,15 +110,15 @@ def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]
 @functools.cache
 def _loaded_with(module: str) -> frozenset[str]:
     """The modules and packages that are imported when a module of ours is: it, and all that it imports at the top."""
-    found: set[str] = set()
+    result: set[str] = set()
     left = [module]
     while left:
         one = left.pop()
-        if one not in found:
-            found.add(one)
+        if one not in result:
+            result.add(one)
             if one in MODULES:
                 left += [other for other, at_top in _imports(MODULES[one], for_types=False) if at_top]
-    return frozenset(found)
+    return frozenset(result)
 
 
 @functools.cache

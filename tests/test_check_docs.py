@@ -45,8 +45,8 @@ for number in range(1000):
 def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
-    found = [(line.line, line.text, line.why_not) for line in check_docs.command_lines(page)]
-    assert found == [
+    result = [(line.line, line.text, line.why_not) for line in check_docs.command_lines(page)]
+    assert result == [
         (4, "first --steps 20000 --out x", ""),
         (7, "second", ""),
         (13, "third --size tiny --steps 4", ""),

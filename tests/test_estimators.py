@@ -228,8 +228,8 @@ def test_the_model_of_a_given_folder_can_be_loaded(base, tmp_path):
     assert (classifier.report_["train_examples"], classifier.report_["dev_examples"]) == (30, 10)
     model = load(tmp_path / "run", device="cpu")
     assert model.labels == ("0", "1")
-    found = [prediction.probabilities for prediction in model.classify(texts)]
-    np.testing.assert_array_equal(np.array(found), classifier.predict_proba(texts))
+    result = [prediction.probabilities for prediction in model.classify(texts)]
+    np.testing.assert_array_equal(np.array(result), classifier.predict_proba(texts))
     with pytest.raises(RunError):
         classifier.fit(texts, numbers)
 

@@ -40,17 +40,17 @@ def test_from_a_text_to_a_model_that_fills_a_mask(example, tmp_path, capsys):
 
 @pytest.mark.parametrize("example", ["02_why_masks"], indirect=True)
 def test_without_masks_both_sides_make_the_loss_vanish_and_teach_nothing(example):
-    found = example.main(steps=100, sentences=2000)
-    leak, twin, masked = found["both sides, no masks"], found["left-to-right"], found["masked"]
+    result = example.main(steps=100, sentences=2000)
+    leak, twin, masked = result["both sides, no masks"], result["left-to-right"], result["masked"]
     assert leak[0] < 0.3 < min(twin[0], masked[0])
     assert leak[1] > max(twin[1], masked[1]) + 0.3
 
 
 @pytest.mark.parametrize("example", ["03_positions"], indirect=True)
 def test_positions_matter_where_order_does(example):
-    found = example.main(seeds=1, kinds=("absolute", "none"))
-    assert found["animals", "absolute"][0, 1] > found["animals", "none"][0, 1] + 0.2
-    assert found["shopping", "absolute"][0, 1] == pytest.approx(found["shopping", "none"][0, 1], abs=0.05)
+    result = example.main(seeds=1, kinds=("absolute", "none"))
+    assert result["animals", "absolute"][0, 1] > result["animals", "none"][0, 1] + 0.2
+    assert result["shopping", "absolute"][0, 1] == pytest.approx(result["shopping", "none"][0, 1], abs=0.05)
 
 
 @pytest.mark.parametrize("example", ["03_positions"], indirect=True)
@@ -69,7 +69,7 @@ def test_the_weights_that_are_shown_make_a_weighted_sum(example, capsys):
     by_name = {line[:10].strip(): line[10:].split() for line in printed[:4]}
     assert by_name["token"][0] == "[CLS]"
     assert by_name["segment id"] == ["0"] * 8 + ["1"] * 7
-    assert by_name["position"] == [str(place) for place in range(15)]
+    assert by_name["position"] == [str(position) for position in range(15)]
     assert len(printed[-15:]) == 15
     assert all("%" in line for line in printed[-15:])
 
@@ -93,13 +93,13 @@ def test_a_spam_filter_knows_spam(example, tmp_path):
 
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
 def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(example, tmp_path, capsys):
-    found = example.main(tmp_path, steps=20, epochs=2, article="Dr. Wu spoke. Fares rose by 2 percent. Why?")
-    assert list(found) == ["fine-tuned", "vectors"]
+    result = example.main(tmp_path, steps=20, epochs=2, article="Dr. Wu spoke. Fares rose by 2 percent. Why?")
+    assert list(result) == ["fine-tuned", "vectors"]
     *_, first, second, third = capsys.readouterr().out.splitlines()
     ranked = [line.split("  ")[-1] for line in (first, second, third)]
     in_order = ["Dr. Wu spoke.", "Fares rose by 2 percent.", "Why?"]
-    assert ranked == [in_order[place] for place in np.argsort(-found["fine-tuned"])]
-    for chances in found.values():
+    assert ranked == [in_order[place] for place in np.argsort(-result["fine-tuned"])]
+    for chances in result.values():
         assert chances.shape == (3,)
         assert np.all((chances > 0) & (chances < 1))
 
@@ -125,7 +125,7 @@ def test_sentences_with_figures_rank_above_those_that_state_nothing(example, tmp
 
 
 @pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
-def test_the_likeliest_candidate_is_the_next_sentence(example, tmp_path, capsys):
+def test_the_most_likely_candidate_is_the_next_sentence(example, tmp_path, capsys):
     chosen, right, turned = example.main(tmp_path, steps=20, stories=4)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == example.FIRST
@@ -195,10 +195,10 @@ def test_both_heads_are_trained_and_scored(example, tmp_path, capsys):
 def test_the_files_of_gap_are_read_with_their_mentions(monkeypatch, real_data):
     monkeypatch.syspath_prepend(EXAMPLES)
     mentions = importlib.import_module("mentions")
-    found = mentions.read_gap(real_data / "coref_gap" / "gap-validation.tsv")
-    assert [sum(one.answer == answer for one in found) for answer in range(3)] == [187, 205, 62]
-    assert found[1].words() == ("She", "Ellen", "Kathleen")
-    assert found[1].answer == 1
+    result = mentions.read_gap(real_data / "coref_gap" / "gap-validation.tsv")
+    assert [sum(one.answer == answer for one in result) for answer in range(3)] == [187, 205, 62]
+    assert result[1].words() == ("She", "Ellen", "Kathleen")
+    assert result[1].answer == 1
 
 
 def test_a_mention_is_found_in_the_pieces_of_its_text(monkeypatch):

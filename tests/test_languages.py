@@ -111,8 +111,8 @@ def test_a_mask_in_the_script_is_filled(base: Model, name: str) -> None:
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_labels_are_predicted_in_the_script(tuned: Model, name: str) -> None:
     asked = examples(name, 6, 4)
-    found = tuned.classify([text for text, _ in asked])
-    correct = sum(one.label == label for one, (_, label) in zip(found, asked, strict=True))
+    result = tuned.classify([text for text, _ in asked])
+    correct = sum(one.label == label for one, (_, label) in zip(result, asked, strict=True))
     assert correct >= 9, f"{correct} of 12"
 
 

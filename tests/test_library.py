@@ -162,9 +162,9 @@ def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
     words = [text.split() for text in TEXTS]
     for layers in ("last", "-1,-2"):
         wanted = load_token_features(folders[kind], layers=layers, device="cpu").word_vectors(words)
-        found = model.features(words, layers=layers)
-        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
-        assert [vectors.shape[0] for vectors in found] == [len(sentence) for sentence in words]
+        result = model.features(words, layers=layers)
+        assert all(torch.equal(one, other) for one, other in zip(result, wanted, strict=True))
+        assert [vectors.shape[0] for vectors in result] == [len(sentence) for sentence in words]
 
 
 def test_the_untrained_pooler_of_a_tagger_is_not_offered(folders):
@@ -325,23 +325,23 @@ def test_a_truncated_question_warns(folders):
     model = load(folders["answer"], device="cpu")
     long = "who " * (model.max_question - 20)
     context = "anna was in rome . the film"
-    found = model.answer([("who ?", context)])
-    assert [one.cut_tokens for one in found] == [0]
+    result = model.answer([("who ?", context)])
+    assert [one.cut_tokens for one in result] == [0]
     spec = dataclasses.replace(SPECS["answer"], settings=dataclasses.replace(SPECS["answer"].settings, max_question=9))
     small = load_predictor(folders["answer"], device="cpu")
     small.task = task_for(spec)
     model = Model("small", predictor=small)
     with pytest.warns(CutWarning, match="the model reads: 2, ") as caught:
-        found = model.answer([("who ?", context), (long, context), (long, context * 9)])
-    assert [one.cut_tokens for one in found] == [0, 35, 35]
+        result = model.answer([("who ?", context), (long, context), (long, context * 9)])
+    assert [one.cut_tokens for one in result] == [0, 35, 35]
     assert [one.filename for one in caught] == [__file__]
 
 
 def test_a_tagger_gives_an_empty_answer_to_a_text_without_words(folders):
     tagger = load(folders["tags"], device="cpu")
-    found = tagger.tag(["anna", " ", [], ["rome"], ""])
-    assert [one.words for one in found] == [("anna",), (), (), ("rome",), ()]
-    assert found[1].to_dict()["entities"] == []
+    result = tagger.tag(["anna", " ", [], ["rome"], ""])
+    assert [one.words for one in result] == [("anna",), (), (), ("rome",), ()]
+    assert result[1].to_dict()["entities"] == []
     assert [one.words for one in tagger.tag(["", ""])] == [(), ()]
 
 
@@ -358,11 +358,11 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
         (lambda passages: model.rerank("a film", passages), texts, 3),
     ):
         rows.clear()
-        found = ask(given * 7)
+        result = ask(given * 7)
         assert sum(rows) == different, ask
-        assert len(found) == 21
-        for number, one in enumerate(found):
-            wanted = found[number % 3 % 2]
+        assert len(result) == 21
+        for number, one in enumerate(result):
+            wanted = result[number % 3 % 2]
             if ask == model.next_sentence:  # whose answers also say what was asked
                 one, wanted = one.probability, wanted.probability
             is_array = isinstance(one, np.ndarray | torch.Tensor)
@@ -505,24 +505,24 @@ def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     texts = [TEXTS[number % len(TEXTS)] for number in range(40)]
     wanted = base.embed(texts, pooling="cls", normalize=True)
-    shared, found = load(folders["base"], device="cpu"), {}
+    shared, result = load(folders["base"], device="cpu"), {}
     barrier = threading.Barrier(6)
 
     def ask(number: int) -> None:
         barrier.wait()
-        found[number] = shared.embed(texts, pooling="cls", normalize=True), shared.fill(GAPS), shared.tokens(texts)
+        result[number] = shared.embed(texts, pooling="cls", normalize=True), shared.fill(GAPS), shared.tokens(texts)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 6
+    assert len(result) == 6
     assert len(shared._embedders) == 2
-    for vectors, gaps, tokens in found.values():
+    for vectors, gaps, tokens in result.values():
         np.testing.assert_allclose(vectors, wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
-        assert tokens == found[0][2]
-        for one, other in zip(gaps, found[0][1], strict=True):
+        assert tokens == result[0][2]
+        for one, other in zip(gaps, result[0][1], strict=True):
             require_same_gaps(one, other)
     assert capfd.readouterr().err == ""
 

@@ -126,18 +126,18 @@ def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_pat
     ],
 )
 def test_predict_answers_without_torch(places: Path, kind: str, line: str) -> None:
-    found = bertsmith(places, "predict", "--model", f"{kind}-onnx", "--json", stdin=f"{line}\n")
-    assert found.returncode == 0, found.stderr
+    result = bertsmith(places, "predict", "--model", f"{kind}-onnx", "--json", stdin=f"{line}\n")
+    assert result.returncode == 0, result.stderr
     ((example, ours),) = predict_lines(places / kind, [line], device="cpu")
-    alike(json.loads(found.stdout), {"id": example.id, **json.loads(json.dumps(ours.to_dict()))})
+    alike(json.loads(result.stdout), {"id": example.id, **json.loads(json.dumps(ours.to_dict()))})
 
 
 def test_masks_are_filled_without_torch(places: Path) -> None:
     arguments = ("--json", "--top", "32", "the [MASK] was [MASK]")
-    found = bertsmith(places, "fill", "--model", "base-onnx", *arguments)
-    assert found.returncode == 0, found.stderr
+    result = bertsmith(places, "fill", "--model", "base-onnx", *arguments)
+    assert result.returncode == 0, result.stderr
     ours = load(places / "base", device="cpu").fill(["the [MASK] was [MASK]"], top=32)[0].to_dict()
-    theirs = json.loads(found.stdout)
+    theirs = json.loads(result.stdout)
     for mask, other in zip(theirs["masks"], ours["masks"], strict=True):
         chances = {one["piece"]: one["probability"] for one in other}
         assert {one["piece"]: one["probability"] for one in mask} == pytest.approx(chances, abs=BATCH_TOLERANCE)
@@ -147,8 +147,8 @@ def test_masks_are_filled_without_torch(places: Path) -> None:
 def test_texts_get_their_vectors_without_torch(places: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     out = tmp_path / "vectors.npy"
-    found = bertsmith(places, "embed", str(tmp_path / "texts.txt"), "--model", "base-onnx", "--out", str(out))
-    assert found.returncode == 0, found.stderr
+    result = bertsmith(places, "embed", str(tmp_path / "texts.txt"), "--model", "base-onnx", "--out", str(out))
+    assert result.returncode == 0, result.stderr
     np.testing.assert_allclose(np.load(out), load_embedder(places / "base", device="cpu").embed(TEXTS), **NEAR)
 
 
@@ -191,9 +191,9 @@ async def ask():
 asyncio.run(ask())
 assert "torch" not in sys.modules
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=places)
-    assert found.returncode == 0, found.stderr[-2000:]
-    replies = json.loads(found.stdout)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=places)
+    assert result.returncode == 0, result.stderr[-2000:]
+    replies = json.loads(result.stdout)
     assert [status for status, _ in replies] == [200] * 5 + [400, 400, 200], replies
     assert replies[-1][1]["models"][0]["abilities"] == ["classify", "pieces"], "a graph shows no attention"
     model = load(places / "single", device="cpu")
@@ -212,8 +212,8 @@ main()
 """
     arguments = ("serve", "--model", "labels=single-onnx", "--model", "base-onnx", "--port", "0")
     command = [sys.executable, "-c", program, *arguments]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=places)
-    assert (found.returncode, found.stdout) == (0, "labels base-onnx\n"), found.stderr[-2000:]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=places)
+    assert (result.returncode, result.stdout) == (0, "labels base-onnx\n"), result.stderr[-2000:]
 
 
 REQUESTS = [
@@ -255,12 +255,12 @@ def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
     ids=lambda arguments: arguments[0],
 )
 def test_what_needs_torch_says_so_in_one_line(places: Path, arguments: tuple[str, ...]) -> None:
-    found = bertsmith(places, *arguments, stdin="the film\n")
-    assert found.returncode == 1
-    last = found.stderr.splitlines()[-1]
-    assert last.startswith("bertsmith: expected"), found.stderr
+    result = bertsmith(places, *arguments, stdin="the film\n")
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("bertsmith: expected"), result.stderr
     assert "install" in last
-    assert "Traceback" not in found.stderr
+    assert "Traceback" not in result.stderr
     assert not list(places.glob("never*"))
 
 

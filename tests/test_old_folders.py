@@ -63,15 +63,15 @@ def require_close(found: Any, expected: Any, place: str) -> None:
 
 @pytest.mark.parametrize("kind", [*PRETRAINED, *TUNED, "int8", "google"])
 def test_a_model_of_an_older_release_answers_as_it_did(folders: Path, kind: str) -> None:
-    found = answers_of(folders / "models" / kind, methods_of(kind), kind == "pair")
-    require_close(found, recorded(folders, "models")[kind], kind)
+    result = answers_of(folders / "models" / kind, methods_of(kind), kind == "pair")
+    require_close(result, recorded(folders, "models")[kind], kind)
 
 
 def test_a_model_that_an_older_release_quantized_answers_in_int8(folders: Path) -> None:
     model = bertsmith.load(folders / "models" / "int8", device="cpu", precision="int8")
     exact = recorded(folders, "models")["int8"]["classify"]
-    found = plain(model.classify(ASKED["classify"]))
-    for one, other in zip(found, exact, strict=True):
+    result = plain(model.classify(ASKED["classify"]))
+    for one, other in zip(result, exact, strict=True):
         assert one["probabilities"] == pytest.approx(other["probabilities"], abs=INT8_TOLERANCE)
 
 
@@ -89,11 +89,11 @@ def test_an_unfinished_run_of_an_older_release_is_resumed_to_its_end(
     # The lines contain times, so those of a restarted run would differ.
     assert before
     assert metrics.read_text(encoding="utf-8").startswith(before)
-    expected, found = recorded(folders, "ends")[run], last_scores(folders / run / log)
-    assert found["step"] == expected["step"]
+    expected, result = recorded(folders, "ends")[run], last_scores(folders / run / log)
+    assert result["step"] == expected["step"]
     compared = [name for name in expected if name.endswith(("_loss", "held_out_accuracy"))]
     assert compared
     for name in compared:
-        assert found[name] == pytest.approx(expected[name], rel=TRAINING_TOLERANCE), name
+        assert result[name] == pytest.approx(expected[name], rel=TRAINING_TOLERANCE), name
     model = bertsmith.load(folders / run / "model", device="cpu")
     assert model.embed(["the good film"]).shape == (1, 8)

@@ -45,7 +45,7 @@ def fill(system: Any) -> None:
         pq.write_table(pa.table({"text": ["A new story. It rained.", "The boat."]}), file)
 
 
-def test_paths_are_told_from_addresses() -> None:
+def test_paths_are_distinguished_from_addresses() -> None:
     assert address_of("s3://bucket/a b.txt") == address_of(Path("s3://bucket/a b.txt")) == "s3://bucket/a b.txt"
     assert address_of(Path("file:///tmp/a.txt")) == "file:///tmp/a.txt"
     assert address_of("hdfs://host/user/x") == "hdfs://host/user/x"
@@ -58,13 +58,13 @@ def test_paths_are_told_from_addresses() -> None:
 def test_text_at_an_address_gives_the_shards_of_the_same_text_on_disk(storage, tmp_path) -> None:  # noqa: F811
     fill(storage)
     storage.get("texts/a", str(tmp_path / "a"), recursive=True)
-    found = list(find_sources(["s3://texts/a"]))
-    assert [type(one) for one in found] == [Skipped, Source, Source, Source]
+    result = list(find_sources(["s3://texts/a"]))
+    assert [type(one) for one in result] == [Skipped, Source, Source, Source]
     one = build_corpus([tmp_path / "a"], small_tokenizer(), tmp_path / "disk")
     other = build_corpus(["s3://texts/a"], small_tokenizer(), tmp_path / "address")
     assert other["read"] == one["read"]
-    found = [Corpus.open(tmp_path / name) for name in ("disk", "address")]
-    tokens = [[corpus.document_tokens(row).tolist() for row in range(corpus.num_documents)] for corpus in found]
+    result = [Corpus.open(tmp_path / name) for name in ("disk", "address")]
+    tokens = [[corpus.document_tokens(row).tolist() for row in range(corpus.num_documents)] for corpus in result]
     assert tokens[0] == tokens[1] != []
     assert list(TextLines("s3://texts/a/two.txt.gz")) == ["It rained."]
 
@@ -215,8 +215,8 @@ def test_errors_of_packages_for_other_storages_are_one_line(monkeypatch) -> None
 
 
 def test_without_fsspec_one_line_says_what_to_install(monkeypatch) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "fsspec" else found(name, *a))
+    result = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "fsspec" else result(name, *a))
     with pytest.raises(BertsmithError, match=r"the package fsspec for 's3://b/a.txt'; found none; install it: pip"):
         read("s3://b/a.txt")
 
@@ -227,7 +227,7 @@ def test_other_file_systems_are_read_and_written(tmp_path) -> None:
             place.mkdir(parents=True)
             (place / "shard").write_bytes(b"12345")
             (place / MANIFEST).write_bytes(b"{}")
-        found, is_folder = find_files(address)
+        result, is_folder = find_files(address)
         assert is_folder
-        assert [(one.address.rsplit("/", 1)[-1], one.size) for one in found] == [(MANIFEST, 2), ("shard", 5)]
-        assert read(found[1].address) == b"12345"
+        assert [(one.address.rsplit("/", 1)[-1], one.size) for one in result] == [(MANIFEST, 2), ("shard", 5)]
+        assert read(result[1].address) == b"12345"

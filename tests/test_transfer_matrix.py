@@ -16,12 +16,12 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    found = importlib.import_module("transfer_matrix")
-    monkeypatch.setattr(found, "MOST_EPOCHS", 1.0)
+    result = importlib.import_module("transfer_matrix")
+    monkeypatch.setattr(result, "MOST_EPOCHS", 1.0)
     monkeypatch.setattr(
-        found, "write_result", lambda name, payload: (tmp_path / "r.json").write_text(json.dumps(payload))
+        result, "write_result", lambda name, payload: (tmp_path / "r.json").write_text(json.dumps(payload))
     )
-    return found
+    return result
 
 
 def write_task(path: Path, count: int, flipped: bool) -> Path:
@@ -31,7 +31,7 @@ def write_task(path: Path, count: int, flipped: bool) -> Path:
     return path
 
 
-def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_goes_on(script, tmp_path, monkeypatch):
+def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_continues(script, tmp_path, monkeypatch):
     base = write_base_model(tmp_path / "base")
     files = [write_task(tmp_path / f"{name}.tsv", 24, name == "b") for name in "ab"]
     command = ["--model", f"tiny={base}", "--work", str(tmp_path / "work"), "--seeds", "1", "--labels", "8"]

@@ -1,4 +1,4 @@
-"""Locks on what a command writes over time, so that two processes never write the same run folder or growing file.
+"""Locks on run folders and growing files, so that two processes never write the same one.
 
 A lock is `flock` on a small file, `.lock` in a folder or `.NAME.lock` next to a file, which contains the id of the
 process. The system releases it when the process ends, however it ends, so a lock file left behind by a killed process
@@ -61,11 +61,11 @@ def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> Non
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
-def require_new_or_begun(folder: Path, *, resume: bool, part: str = "") -> None:
-    """Checks that a run that is resumed has begun, and that any other is new.
+def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> None:
+    """Checks that a resumed run has been started before, and that any other is new.
 
     Args:
-        part: what is in the folder of a run that has begun; by default the folder is enough.
+        part: what the folder of a started run contains; by default the folder is enough.
 
     Raises:
         RunError: one of them.

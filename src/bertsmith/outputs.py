@@ -1,4 +1,4 @@
-"""The one rule for files and folders that a command writes: what may be replaced, and by what.
+"""The one rule for outputs of commands: what may be replaced, and by what.
 
 An output is never one of the inputs, never another output of the same command, and never replaces a file of another
 kind. A file of the same kind is replaced on request only. Each kind says what its files look like: the ending of the

@@ -150,12 +150,12 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
                 expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another address"
             )
     place = _staging(address)
-    begun = is_staged(out, last)
-    _require_place(address, last, replace=replace, begun=begun)
+    is_partial = is_staged(out, last)
+    _require_place(address, last, replace=replace, is_partial=is_partial)
     yield place
     try:
         if last:
-            _upload_folder(place, address, last, begun=begun)
+            _upload_folder(place, address, last, is_partial=is_partial)
         else:
             made = [one for one in sorted(place.parent.iterdir()) if one.is_file() and not _is_temporary(one)]
             for file in [*(one for one in made if one != place), place]:
@@ -187,11 +187,11 @@ def _is_temporary(path: Path) -> bool:
     return path.name.startswith(".") or ".partial" in path.name
 
 
-def _require_place(address: str, last: str, *, replace: bool, begun: bool) -> None:
+def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) -> None:
     """Refuses an address that is taken, or that cannot be written, before any work is done.
 
     Args:
-        begun: other files there are those of an upload that failed.
+        is_partial: other files there are those of an upload that failed.
     """
     with _in_words(address, "write"):
         system, path = _system(address)
@@ -200,7 +200,13 @@ def _require_place(address: str, last: str, *, replace: bool, begun: bool) -> No
             raise InputError(
                 expected=f"nothing at '{address}'", found="an existing output", fix="choose another, or use --replace"
             )
-        if last and not begun and not system.exists(f"{path}/{last}") and system.exists(path) and system.find(path):
+        if (
+            last
+            and not is_partial
+            and not system.exists(f"{path}/{last}")
+            and system.exists(path)
+            and system.find(path)
+        ):
             raise InputError(
                 expected=f"an empty place at '{address}', or an output with '{last}'",
                 found="other files",
@@ -213,11 +219,11 @@ def _require_place(address: str, last: str, *, replace: bool, begun: bool) -> No
         system.rm_file(probe)
 
 
-def _upload_folder(folder: Path, address: str, last: str, *, begun: bool) -> None:
+def _upload_folder(folder: Path, address: str, last: str, *, is_partial: bool) -> None:
     """Uploads a folder, its file `last` at the end; what is replaced loses that file first.
 
     Args:
-        begun: as for `_require_place`; those files are removed.
+        is_partial: as for `_require_place`; those files are removed.
     """
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     with _in_words(address, "write"):
@@ -225,7 +231,7 @@ def _upload_folder(folder: Path, address: str, last: str, *, begun: bool) -> Non
         is_replaced = system.exists(f"{path}/{last}")
         if is_replaced:
             system.rm_file(f"{path}/{last}")
-        if (is_replaced or begun) and system.find(path):
+        if (is_replaced or is_partial) and system.find(path):
             system.rm(path, recursive=True)
     for name in [*(name for name in files if name != last), last]:
         _upload(folder / name, f"{address}/{name}")
@@ -316,7 +322,7 @@ def _system(address: str) -> tuple[Any, str]:
 
 def _errors() -> tuple[type[BaseException], ...]:
     """What file systems raise: errors of the system, and those of the packages that are loaded."""
-    found: list[type[BaseException]] = [OSError, ValueError]
+    result: list[type[BaseException]] = [OSError, ValueError]
     for module, name in (
         ("botocore.exceptions", "BotoCoreError"),
         ("aiohttp", "ClientError"),
@@ -325,8 +331,8 @@ def _errors() -> tuple[type[BaseException], ...]:
         ("azure.core.exceptions", "AzureError"),
     ):
         if hasattr(sys.modules.get(module), name):
-            found.append(getattr(sys.modules[module], name))
-    return tuple(found)
+            result.append(getattr(sys.modules[module], name))
+    return tuple(result)
 
 
 @contextlib.contextmanager

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptation.field_samples import (
-    FIELD,
+from adaptation.domain_samples import (
+    DOMAIN,
     kill_and_resume,
     weights,
     words,
     write_base,
-    write_field,
+    write_domain,
     write_general,
     write_labelled,
 )
 from bertsmith import adapt, load
-from bertsmith.adaptation import continued, field_text, run
+from bertsmith.adaptation import continued, domain_text, run
 from bertsmith.adaptation.forecast import LEAST_WORDS
 from bertsmith.adaptation.run import forecast_adaptation
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
@@ -40,8 +40,8 @@ def base(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def field(tmp_path: Path) -> Path:
-    return write_field(tmp_path / "field.txt")
+def domain(tmp_path: Path) -> Path:
+    return write_domain(tmp_path / "domain.txt")
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def general(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("vocabulary", ["keep", "graft", "new"])
 def test_a_model_is_adapted_and_the_change_is_reported(
-    vocabulary: str, base: Path, field: Path, general: Path, tmp_path: Path
+    vocabulary: str, base: Path, domain: Path, general: Path, tmp_path: Path
 ) -> None:
     options = {**ONCE, "vocabulary": vocabulary, "licence": "apache-2.0"}
     if vocabulary == "new":
         options["pieces"] = 60
-    result = adapt(base, [field], tmp_path / "run", general=[general], **options)
+    result = adapt(base, [domain], tmp_path / "run", general=[general], **options)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report == json.loads(json.dumps(result.report))
     pieces = report["fragmentation"]["field"]
@@ -75,10 +75,10 @@ def test_a_model_is_adapted_and_the_change_is_reported(
     assert folder.metadata.licence == "apache-2.0"
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert card.startswith('---\nlicense: "apache-2.0"\n')
-    assert str(field) in card
+    assert str(domain) in card
     assert str(base) in card
     assert "The licence" not in card
-    assert folder.metadata.sources[0].startswith(f"`{field}`, 2,640 words, `sha256:")
+    assert folder.metadata.sources[0].startswith(f"`{domain}`, 2,640 words, `sha256:")
     assert load(tmp_path / "run", device="cpu").fill(["the [MASK] was ."])[0]
     assert "mlm" in folder.parts
     page = result.page.read_text()
@@ -86,9 +86,9 @@ def test_a_model_is_adapted_and_the_change_is_reported(
     assert result.table()[1][0][0] == "pieces per word"
 
 
-def test_the_grafted_words_are_those_of_the_field(base: Path, field: Path, general: Path, tmp_path: Path) -> None:
-    result = adapt(base, [field], tmp_path / "run", general=[general], vocabulary="graft", add=50, **ONCE)
-    assert sorted(result.report["added"]) == sorted(FIELD)
+def test_the_grafted_words_are_those_of_the_domain(base: Path, domain: Path, general: Path, tmp_path: Path) -> None:
+    result = adapt(base, [domain], tmp_path / "run", general=[general], vocabulary="graft", add=50, **ONCE)
+    assert sorted(result.report["added"]) == sorted(DOMAIN)
     assert any("only 2 words" in line for line in result.report["advice"])
     model = load_any(tmp_path / "run")
     assert model.require_tokenizer().vocabulary.pieces[-2:] == tuple(result.report["added"])
@@ -99,11 +99,11 @@ def test_the_grafted_words_are_those_of_the_field(base: Path, field: Path, gener
 
 
 def test_with_a_task_the_models_are_compared_on_its_dev_examples(
-    base: Path, field: Path, general: Path, tmp_path: Path
+    base: Path, domain: Path, general: Path, tmp_path: Path
 ) -> None:
     labelled = write_labelled(tmp_path / "train.csv")
     result = adapt(
-        base, [field], tmp_path / "run", general=[general], task="classification", train=labelled, dev=labelled,
+        base, [domain], tmp_path / "run", general=[general], task="classification", train=labelled, dev=labelled,
         seeds=1, from_scratch=True, **ONCE,
     )  # fmt: skip
     task = result.report["task"]
@@ -118,10 +118,10 @@ def test_with_a_task_the_models_are_compared_on_its_dev_examples(
 
 @pytest.mark.parametrize("vocabulary", ["graft", "new"])
 def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
-    vocabulary: str, base: Path, field: Path, general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vocabulary: str, base: Path, domain: Path, general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(name: str, **options: Any) -> None:
-        adapt(base, [field], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
+        adapt(base, [domain], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
 
     start("straight")
     places = ((continued, "build_corpus"), (continued, "pretrain"), (run, "final_model"), (run, "write_report"))
@@ -134,8 +134,8 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
     start("straight", resume=True)
     assert weights(tmp_path / "straight" / "model") == before
     with pytest.raises(RunError, match="settings that the run"):
-        adapt(base, [field], tmp_path / "straight", general=[general], vocabulary="keep", resume=True, **ONCE)
-    field.write_text(field.read_text() + "it was .\n", encoding="utf-8")
+        adapt(base, [domain], tmp_path / "straight", general=[general], vocabulary="keep", resume=True, **ONCE)
+    domain.write_text(domain.read_text() + "it was .\n", encoding="utf-8")
     with pytest.raises(RunError, match="digest of"):
         start("straight", resume=True)
 
@@ -145,36 +145,36 @@ def test_losses_are_measured_on_the_documents_that_are_not_trained_on(documents:
     path = tmp_path / "text.txt"
     known = "the a film was it".split()
     path.write_text("\n\n".join(f"{words(9, n, known)} .\n{words(9, n + 99, known)} ." for n in range(documents)))
-    found = field_text.read_field([path], TOKENIZER.rules, ReadingSettings(), held_out=0.1, most_words=10**6)
+    result = domain_text.read_domain([path], TOKENIZER.rules, ReadingSettings(), held_out=0.1, most_words=10**6)
     build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0.1)
     corpus = Corpus.open(tmp_path / "corpus")
     held_out = corpus.held_out()
     assert held_out is not None
     texts = [TOKENIZER.decode(held_out.document_tokens(number)) for number in range(held_out.num_documents)]
-    assert [" ".join(sentences) for sentences in found.held_out] == texts
-    assert found.documents == documents
+    assert [" ".join(sentences) for sentences in result.held_out] == texts
+    assert result.documents == documents
     if documents == 60:
-        assert found.training.total == corpus.num_tokens
+        assert result.training.total == corpus.num_tokens
 
 
 def test_general_text_is_the_documentation_on_this_machine_unless_it_is_given(general: Path) -> None:
-    found = field_text.general_text((), ReadingSettings(), most_words=50)
-    assert 50 <= sum(len(sentence.split()) for one in found for sentence in one) < 200
-    assert "anna" not in str(found)
-    given = str(field_text.general_text([general], ReadingSettings(), most_words=99))
+    result = domain_text.general_text((), ReadingSettings(), most_words=50)
+    assert 50 <= sum(len(sentence.split()) for one in result for sentence in one) < 200
+    assert "anna" not in str(result)
+    given = str(domain_text.general_text([general], ReadingSettings(), most_words=99))
     assert any(name in given for name in PEOPLE)
 
 
-def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, field: Path) -> None:
+def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, domain: Path) -> None:
     before = weights(base)
-    found = forecast_adaptation(base, [field], minutes=2.0, max_length=32, device="cpu")
-    assert found.words == 60 * 44
-    assert found.passes == pytest.approx(120 / found.pass_seconds)
-    assert found.tokens_per_second > 0
+    result = forecast_adaptation(base, [domain], minutes=2.0, max_length=32, device="cpu")
+    assert result.words == 60 * 44
+    assert result.passes == pytest.approx(120 / result.pass_seconds)
+    assert result.tokens_per_second > 0
     assert weights(base) == before
-    assert any("minutes would read the text" in line for line in found.advice()) == (found.passes > 100)
-    assert "2 minutes read it" in found.lines()[2]
-    assert found.to_dict()["passes"] == round(found.passes, 2)
+    assert any("minutes would read the text" in line for line in result.advice()) == (result.passes > 100)
+    assert "2 minutes read it" in result.lines()[2]
+    assert result.to_dict()["passes"] == round(result.passes, 2)
 
 
 def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, tmp_path: Path) -> None:
@@ -187,10 +187,10 @@ def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, t
 
 
 def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
-    base: Path, field: Path, general: Path, tmp_path: Path
+    base: Path, domain: Path, general: Path, tmp_path: Path
 ) -> None:
     def refused(match: str, kind: type[BertsmithError], **options: Any) -> None:
-        model, texts = options.pop("model", base), options.pop("texts", [field])
+        model, texts = options.pop("model", base), options.pop("texts", [domain])
         with pytest.raises(kind, match=match):
             adapt(model, texts, tmp_path / "run", general=[general], **{**ONCE, **options})
         assert not (tmp_path / "run").exists()
@@ -202,7 +202,7 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused("did you mean 'graft'", ConfigError, vocabulary="graf")
     refused("one of minutes and steps", ConfigError, minutes=1.0)
     refused("--vocabulary new with --pieces", ConfigError, pieces=50)
-    refused("a task with --train", ConfigError, train=field)
+    refused("a task with --train", ConfigError, train=domain)
     refused("a task with --from-scratch", ConfigError, from_scratch=True)
     refused("no settings.json", RunError, resume=True)
     labelled = write_labelled(tmp_path / "labelled.csv")
@@ -217,10 +217,10 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     )
     refused("a tokenizer of WordPieces", ConfigError, model=write_base_model(tmp_path / "roberta", "roberta"))
     (tmp_path / "plain.txt").write_text("\n".join(f"{words(20, n)} ." for n in range(120)))
-    refused("words of the field to add", ConfigError, texts=[tmp_path / "plain.txt"], vocabulary="graft")
+    refused("words of the domain to add", ConfigError, texts=[tmp_path / "plain.txt"], vocabulary="graft")
 
 
-def test_a_model_without_a_masked_lm_head_is_refused(field: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_masked_lm_head_is_refused(domain: Path, tmp_path: Path) -> None:
     save_pretrained(tmp_path / "encoder", untrained(CONFIG, 3), TOKENIZER, ModelMetadata(), trained=("pooler",))
     with pytest.raises(CheckpointError, match=r"a masked-LM head in .*found pooler; use the model as it was"):
-        adapt(tmp_path / "encoder", [field], tmp_path / "run", **ONCE)
+        adapt(tmp_path / "encoder", [domain], tmp_path / "run", **ONCE)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptation.field_samples import write_base
+from adaptation.domain_samples import write_base
 from bertsmith.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
@@ -55,7 +55,7 @@ def test_a_grafted_model_is_saved_and_predicts_old_pieces_as_before(architecture
     assert again.require_tokenizer().vocabulary == result.require_tokenizer().vocabulary
     ids = before.encode("the film was [MASK] .", special_tokens=True)
     assert np.array_equal(ids, again.require_tokenizer().encode("the film was [MASK] .", special_tokens=True))
-    batch = Batch.from_flat(ids, 0 * ids, [len(ids)])
+    batch = Batch.from_rows([ids])
     logits = [
         load_pretrained(one).model.eval()(batch, masked=torch.arange(len(ids))).mlm_logits for one in (folder, again)
     ]

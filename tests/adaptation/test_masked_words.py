@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from adaptation.field_samples import words
+from adaptation.domain_samples import words
 from bertsmith.adaptation.grafting import grafted_tokenizer
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.checkpoints.assembly import untrained
@@ -22,12 +22,12 @@ PASSAGES = [
 
 def test_a_word_is_read_from_left_to_right() -> None:
     model = untrained(CONFIG, 3).eval()
-    found = word_loss(model, TOKENIZER, PASSAGES, CPU)
-    for passage, nats in zip(PASSAGES, found.nats, strict=True):
+    result = word_loss(model, TOKENIZER, PASSAGES, CPU)
+    for passage, nats in zip(PASSAGES, result.nats, strict=True):
         assert nats == pytest.approx(_slow(model, passage), rel=1e-5)
-    assert found.words == (2, 2)
-    assert found.characters == len("filmssa" + "plotsfilms")
-    assert found.per_word == pytest.approx(sum(found.nats) / 4)
+    assert result.words == (2, 2)
+    assert result.characters == len("filmssa" + "plotsfilms")
+    assert result.per_word == pytest.approx(sum(result.nats) / 4)
 
 
 def _slow(model: torch.nn.Module, passage: Passage) -> float:
@@ -45,7 +45,7 @@ def _slow(model: torch.nn.Module, passage: Passage) -> float:
             row += ids
         row.append(vocabulary.sep_id)
         ids = torch.tensor(row).numpy()
-        output = model(Batch.from_flat(ids, 0 * ids, [len(ids)]), masked=torch.tensor([place for place, _ in targets]))
+        output = model(Batch.from_rows([ids]), masked=torch.tensor([place for place, _ in targets]))
         logs = output.mlm_logits.detach().log_softmax(dim=1)
         total -= sum(float(logs[n, gold]) for n, (_, gold) in enumerate(targets))
     return total
@@ -65,13 +65,13 @@ def test_the_loss_of_a_uniform_model_is_that_of_its_pieces() -> None:
 def test_the_passages_and_their_masked_words_are_the_same_for_every_vocabulary() -> None:
     other = grafted_tokenizer(TOKENIZER, ["films"])
     documents = [[words(40, n, ["the", "films", "was", "xyz"]), "it was ."] for n in range(5)]
-    found = passages_of(documents, [TOKENIZER, other], room=12, seed=1)
-    assert found == passages_of(documents, [other, TOKENIZER], room=12, seed=1)
-    assert found != passages_of(documents, [TOKENIZER, other], room=12, seed=2)
-    for passage in found:
+    result = passages_of(documents, [TOKENIZER, other], room=12, seed=1)
+    assert result == passages_of(documents, [other, TOKENIZER], room=12, seed=1)
+    assert result != passages_of(documents, [TOKENIZER, other], room=12, seed=2)
+    for passage in result:
         assert len(TOKENIZER.encode_repeated_words(passage.words).ids) <= 12
         assert {passage.words[place] for place in passage.masked} <= {"the", "films", "was", "it"}, "known words only"
-    joined = [word for passage in found for word in passage.words]
+    joined = [word for passage in result for word in passage.words]
     assert joined == [word for document in documents for sentence in document for word in sentence.split()]
 
 

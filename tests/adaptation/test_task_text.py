@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adaptation.field_samples import kill_and_resume, weights, words, write_base
+from adaptation.domain_samples import kill_and_resume, weights, words, write_base
 from bertsmith import finetune
 from bertsmith.adaptation import task_text
 from bertsmith.adaptation.task_text import documents_of

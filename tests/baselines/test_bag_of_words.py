@@ -14,7 +14,7 @@ def test_columns_equal_the_weights_of_scikit_learn() -> None:
         TextExample(id=str(n), first=text) for n, text in enumerate(["a good, GOOD film", "the film", "bad é x"])
     ]
     bag = BagOfWords(examples, TaskSettings(), num_outputs=2)
-    found = bag.columns(examples).toarray()
+    result = bag.columns(examples).toarray()
     pattern = r"\w+|[^\w\s]"
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=pattern).fit_transform(
         [example.first for example in examples]
@@ -23,7 +23,7 @@ def test_columns_equal_the_weights_of_scikit_learn() -> None:
         [example.first for example in examples]
     )
     gram = words @ words.T + letters @ letters.T
-    np.testing.assert_allclose(found @ found.T, gram.toarray(), atol=1e-6)
+    np.testing.assert_allclose(result @ result.T, gram.toarray(), atol=1e-6)
 
 
 def test_texts_are_cut_like_those_of_the_model() -> None:
@@ -38,10 +38,10 @@ def test_texts_are_cut_like_those_of_the_model() -> None:
 
 def test_one_hot_columns_say_which_single_words_a_text_has_and_nothing_more() -> None:
     train = [TextExample(id="0", first="good good film"), TextExample(id="1", first="bad film")]
-    found = BagOfWords(train, TaskSettings(), 2, one_hot=True).columns(train).toarray()
-    assert found.shape == (2, 3)
-    assert sorted(found.sum(axis=1)) == [2, 2]
-    assert set(found.reshape(-1)) == {0, 1}
+    result = BagOfWords(train, TaskSettings(), 2, one_hot=True).columns(train).toarray()
+    assert result.shape == (2, 3)
+    assert sorted(result.sum(axis=1)) == [2, 2]
+    assert set(result.reshape(-1)) == {0, 1}
     pairs = [TextExample(id="0", first="good film", second="bad film")]
     both, one = np.split(BagOfWords(pairs, TaskSettings(), 2, one_hot=True).columns(pairs).toarray()[0], 2)
     assert (both.sum(), one.sum()) == (1, 2)

@@ -32,28 +32,28 @@ def chances(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 def test_logistic_regression_equals_that_of_scikit_learn(count: int) -> None:
     inputs = vectors(300)
     targets = classes(inputs, count)
-    found = fit_linear(inputs, targets, num_outputs=count, penalties=(10.0,))
+    result = fit_linear(inputs, targets, num_outputs=count, penalties=(10.0,))
     reference = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=5000))
     reference.fit(inputs.astype(np.float64), targets)
-    assert found.weight.dtype == found.bias.dtype == np.float32
-    assert (found.weight.shape, found.bias.shape, found.penalty) == ((count, 12), (count,), 10.0)
-    np.testing.assert_allclose(chances(found.outputs(inputs)), reference.predict_proba(inputs), atol=1e-3)
+    assert result.weight.dtype == result.bias.dtype == np.float32
+    assert (result.weight.shape, result.bias.shape, result.penalty) == ((count, 12), (count,), 10.0)
+    np.testing.assert_allclose(chances(result.outputs(inputs)), reference.predict_proba(inputs), atol=1e-3)
 
 
 @pytest.mark.parametrize("examples", [200, 8])
 def test_ridge_regression_equals_that_of_scikit_learn(examples: int) -> None:
     inputs = vectors(examples)
     targets = (inputs.sum(axis=1) + np.random.default_rng(3).normal(size=examples)).astype(np.float32)
-    found = fit_linear(inputs, targets, num_outputs=1, penalties=(3.0,))
+    result = fit_linear(inputs, targets, num_outputs=1, penalties=(3.0,))
     reference = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(inputs.astype(np.float64), targets)
-    np.testing.assert_allclose(found.outputs(inputs)[:, 0], reference.predict(inputs), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(result.outputs(inputs)[:, 0], reference.predict(inputs), rtol=1e-4, atol=1e-3)
 
 
 def test_labels_of_a_multi_label_task_are_fitted_one_by_one() -> None:
     inputs = vectors(200)
     targets = np.stack([classes(inputs, 2), classes(inputs[:, ::-1], 2), np.zeros(200), np.ones(200)], axis=1)
-    found = fit_linear(inputs, targets.astype(np.float32), num_outputs=4, penalties=(10.0,))
-    odds = found.outputs(inputs).astype(np.float64)
+    result = fit_linear(inputs, targets.astype(np.float32), num_outputs=4, penalties=(10.0,))
+    odds = result.outputs(inputs).astype(np.float64)
     for label in (0, 1):
         reference = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=5000))
         reference.fit(inputs.astype(np.float64), targets[:, label])
@@ -80,31 +80,31 @@ def test_the_penalty_of_a_large_set_is_chosen_on_a_sample() -> None:
     inputs = vectors(20_000, 4)
     targets = classes(inputs, 5, noise=0.1)
     targets[:3] = 5  # rare, and not in the sample
-    found = fit_linear(inputs, targets, num_outputs=6)
-    assert (found.outputs(inputs).argmax(axis=1) == targets).mean() > 0.6
-    assert np.isfinite(found.weight).all()
+    result = fit_linear(inputs, targets, num_outputs=6)
+    assert (result.outputs(inputs).argmax(axis=1) == targets).mean() > 0.6
+    assert np.isfinite(result.weight).all()
 
 
 def test_labels_with_one_example_or_none_are_handled() -> None:
     inputs = vectors(20)
     targets = np.array([0] * 10 + [1] * 9 + [3])  # 2 has no example
-    found = fit_linear(inputs, targets, num_outputs=4)
-    probabilities = chances(found.outputs(inputs))
+    result = fit_linear(inputs, targets, num_outputs=4)
+    probabilities = chances(result.outputs(inputs))
     assert (probabilities[:, 2] < 1e3 * LEAST_CHANCE).all()
     assert probabilities[-1].argmax() == 3 or probabilities[-1, 3] > probabilities[0, 3]
 
 
 def test_one_label_is_always_predicted() -> None:
-    found = fit_linear(vectors(5), np.full(5, 1), num_outputs=3)
-    assert (chances(found.outputs(vectors(9, seed=2)))[:, 1] > 1 - 1e-9).all()
-    assert found.penalty == USUAL_PENALTY
+    result = fit_linear(vectors(5), np.full(5, 1), num_outputs=3)
+    assert (chances(result.outputs(vectors(9, seed=2)))[:, 1] > 1 - 1e-9).all()
+    assert result.penalty == USUAL_PENALTY
 
 
 @pytest.mark.parametrize("targets", [np.array([1]), np.array([2.5], dtype=np.float32), np.array([[0.0, 1.0]])])
 def test_one_example_is_enough(targets: npt.NDArray[np.generic]) -> None:
     outputs = 1 if targets.dtype == np.float32 else 2
-    found = fit_linear(vectors(1), targets, num_outputs=outputs)
-    answer = found.outputs(vectors(3, seed=1))
+    result = fit_linear(vectors(1), targets, num_outputs=outputs)
+    answer = result.outputs(vectors(3, seed=1))
     if outputs == 1:
         np.testing.assert_allclose(answer, 2.5)
     else:
@@ -114,8 +114,8 @@ def test_one_example_is_enough(targets: npt.NDArray[np.generic]) -> None:
 def test_a_column_that_never_changes_has_no_weight() -> None:
     inputs = vectors(60)
     inputs[:, 4] = 7.25
-    found = fit_linear(inputs, classes(vectors(60), 3), num_outputs=3)
-    assert np.abs(found.weight[:, 4]).max() < 1e-6
+    result = fit_linear(inputs, classes(vectors(60), 3), num_outputs=3)
+    assert np.abs(result.weight[:, 4]).max() < 1e-6
 
 
 def test_the_penalty_can_be_chosen_by_a_score_that_the_loss_neglects() -> None:

@@ -31,14 +31,14 @@ def classification(**settings: object) -> ClassificationTask:
 def texts(count: int, seed: int = 0) -> list[TextExample]:
     """Texts labelled by whether most of their letters come before `f`; the third label never occurs."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for number in range(count):
         early = bool(rng.integers(2))
         letters = rng.choice(list(LETTERS[:5] if early else LETTERS[5:]), rng.integers(1, 8))
-        found.append(
+        result.append(
             TextExample(id=str(number), first=" ".join(letters), label="yes" if early else "no", place=f"row {number}")
         )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("layers", ["last", "sum-last-4", "concat-last-4"])

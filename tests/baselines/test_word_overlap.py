@@ -12,8 +12,8 @@ def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:
         TaggedExample(id="2", words=("Anna", "sits"), tags=("B-PER", "O")),
     ]
     asked = [TaggedExample(id="3", words=("Anna", "Otto", "1900", "unheard", "?", "anna"))]
-    found = tag_logits(train, asked, labels).argmax(axis=1)
-    assert [labels[number] for number in found.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
+    result = tag_logits(train, asked, labels).argmax(axis=1)
+    assert [labels[number] for number in result.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
 
 
 def test_the_ending_with_more_rare_words_of_the_context_wins() -> None:
@@ -38,11 +38,11 @@ def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks
         question("Who sang at the opera with elephants?"),
     ]
     asked = [question("When was the old mill built?"), question("Who built the old mill?")]
-    found = answers(train, asked, unanswerable=False)
-    assert [one.text for one in found] == ["1895", "Jane Carter"]
-    for one in found:
+    result = answers(train, asked, unanswerable=False)
+    assert [one.text for one in result] == ["1895", "Jane Carter"]
+    for one in result:
         assert context[one.start : one.end] == one.text
-    assert all(one.null_score_diff is None for one in found)
+    assert all(one.null_score_diff is None for one in result)
     either = answers(train, [asked[0], question("What do penguins eat?")], unanswerable=True)
     assert [one.has_answer for one in either] == [True, False]
     assert either[1].text == ""

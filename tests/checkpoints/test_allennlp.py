@@ -35,7 +35,7 @@ FILTERS = [[1, 1], [2, 1], [3, 2], [4, 4], [5, 8], [6, 16], [7, 32]]
 
 def options(**changes: object) -> dict[str, Any]:
     """A small model with clips that are reached; `changes` by the path of a value, with two underscores."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "lstm": {
             "use_skip_connections": True,
             "projection_dim": 4,
@@ -55,11 +55,11 @@ def options(**changes: object) -> dict[str, Any]:
     }
     for path, value in changes.items():
         section, *inner, last = path.split("__")
-        place = found[section]
+        place = result[section]
         for name in inner:
             place = place[name]
         place[last] = value
-    return found
+    return result
 
 
 def arrays_of(given: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
@@ -93,8 +93,7 @@ def model_of(given: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Elmo
 
 def batch_of(sentences: tuple[list[str], ...]) -> Batch:
     rows = [[VOCABULARY.index[word] for word in ("[CLS]", *sentence, "[SEP]")] for sentence in sentences]
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, 0 * ids, [len(row) for row in rows])
+    return Batch.from_rows(rows)
 
 
 @torch.no_grad()
@@ -111,9 +110,9 @@ def test_all_layers_equal_those_of_the_published_equations(highways):
     encoder = model_of(given, arrays)
     exact = {name: array.astype(np.float64) for name, array in arrays.items()}
     expected = [layers_of(sentence, given, exact) for sentence in SENTENCES]
-    found = layers(encoder)
-    assert len(found) == 3
-    for number, states in enumerate(found):
+    result = layers(encoder)
+    assert len(result) == 3
+    for number, states in enumerate(result):
         np.testing.assert_allclose(states, np.concatenate([one[number] for one in expected]), atol=1e-6)
     first = np.concatenate([one[1] for one in expected])
     assert np.isclose(np.abs(first), 0.5).any(), "the clip is reached"
@@ -127,10 +126,10 @@ def test_the_mix_of_the_layers_is_equation_1():
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([0.3, -1.0, 0.5]))
         mix.gamma.fill_(1.7)
-        found = mix(states).numpy()
+        result = mix(states).numpy()
     exact = {name: array.astype(np.float64) for name, array in arrays.items()}
     expected = [mixed(layers_of(sentence, given, exact), [0.3, -1.0, 0.5], 1.7) for sentence in SENTENCES]
-    np.testing.assert_allclose(found, np.concatenate(expected), atol=1e-6)
+    np.testing.assert_allclose(result, np.concatenate(expected), atol=1e-6)
 
 
 def test_a_word_that_the_model_never_saw_has_the_vector_of_its_spelling():

@@ -82,12 +82,12 @@ def theirs(model: torch.nn.Module, architecture: str, head: str) -> torch.Tensor
     _, padded = rows(architecture)
     real = padded["attention_mask"].bool()
     if head == "ForMultipleChoice":
-        found = model(**{name: values[None] for name, values in padded.items()})
-        return found.logits.view(-1, 1)
-    found = model(**padded)
+        result = model(**{name: values[None] for name, values in padded.items()})
+        return result.logits.view(-1, 1)
+    result = model(**padded)
     if head == "ForQuestionAnswering":
-        return torch.stack([found.start_logits, found.end_logits], dim=-1)[real]
-    values = found.last_hidden_state if head == "Model" else found.logits
+        return torch.stack([result.start_logits, result.end_logits], dim=-1)[real]
+    values = result.last_hidden_state if head == "Model" else result.logits
     return values if values.dim() == 2 else values[real]
 
 
@@ -109,9 +109,9 @@ def test_logits_and_gradients_of_a_folder_of_transformers_are_theirs(
     for loss in losses:
         loss.backward()
     names = architecture_of(folder.config).names
-    found = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+    result = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
     first = {copy: names.to_huggingface(ours) for copy, ours in names.copies.items()}  # the second name of one tensor
-    gradients = split_fused({first.get(name, name): gradient for name, gradient in found.items()}, names)
+    gradients = split_fused({first.get(name, name): gradient for name, gradient in result.items()}, names)
     mapped = 0
     for name, parameter in mine.named_parameters():
         if parameter.grad is not None:
@@ -169,14 +169,14 @@ def test_texts_have_the_ids_they_have_in_transformers_before_and_after_saving(
         other = transformers.AutoTokenizer.from_pretrained(tmp_path / path)
         for pairs in (None, TEXTS[::-1]):
             for mine in (tokenizer, again):
-                found = pack_rows(
+                result = pack_rows(
                     mine.encode_batch(TEXTS),
                     None if pairs is None else mine.encode_batch(pairs),
                     template=mine.template,
                     max_length=64,
                 )
                 expected = other(list(TEXTS), None if pairs is None else list(pairs))
-                assert [found.row(row)[0].tolist() for row in range(len(TEXTS))] == expected["input_ids"]
+                assert [result.row(row)[0].tolist() for row in range(len(TEXTS))] == expected["input_ids"]
     segments = {"token_type_ids"} if folder.config.type_vocab_size > 1 else set()
     assert set(other("a")) == {"input_ids", "attention_mask"} | segments
 
@@ -324,8 +324,8 @@ def test_a_roberta_with_word_pieces_reads_pairs_in_its_one_segment(tmp_path: Pat
         max_position_embeddings=40,
     )
     save_pretrained(tmp_path / "model", untrained(config, 0), TOKENIZER, ModelMetadata())
-    found = load_any(tmp_path / "model").require_tokenizer()
-    rows = pack_rows([[7, 8]], [[9]], template=found.template, max_length=16)
+    result = load_any(tmp_path / "model").require_tokenizer()
+    rows = pack_rows([[7, 8]], [[9]], template=result.template, max_length=16)
     assert rows.segment_ids.tolist() == [0] * 6
 
 

@@ -17,10 +17,10 @@ from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.text.pack import pack_rows
 from bertsmith.vectors.loading import load_token_features
 from tasks.task_samples import SPECS, WORDS, examples_of
@@ -102,14 +102,14 @@ def test_it_is_read_from_a_tokenizer_json_too_and_words_are_counted_by_their_end
 def test_the_published_model_completes_texts_and_gives_vectors_of_words(published: Path) -> None:
     model = load(published, device="cpu")
     assert model.abilities == ("complete", "perplexity", "embed", "features", "rerank")
-    (found,) = model.complete(["The film"], top=3, tokens=4)
+    (result,) = model.complete(["The film"], top=3, tokens=4)
     ids = torch.tensor(peer(published)("The film")["input_ids"])[None]
     theirs = transformers.AutoModelForCausalLM.from_pretrained(published).eval()
     with torch.no_grad():
         shares = theirs(ids).logits[0, -1].softmax(0)
-    np.testing.assert_allclose([one.probability for one in found.next], shares.topk(3).values.numpy(), rtol=1e-4)
-    assert len(found.pieces) == 4
-    assert not found.has_ended
+    np.testing.assert_allclose([one.probability for one in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
+    assert len(result.pieces) == 4
+    assert not result.has_ended
     with pytest.raises(InputError, match="a text to continue in text 1; found one without tokens"):
         model.complete([""])
     (perplexity,) = model.perplexity(["the film was"])

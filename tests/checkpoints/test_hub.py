@@ -121,7 +121,7 @@ def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
     huggingface_hub.close_session()
 
 
-def test_ids_and_paths_are_told_apart(tmp_path, monkeypatch):
+def test_ids_and_paths_are_distinguished(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert is_hub_id(ID)
     for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):

@@ -2,30 +2,30 @@
 
 import json
 
-from adaptation.field_samples import write_base, write_field, write_general
+from adaptation.domain_samples import write_base, write_domain, write_general
 
 
 def test_check_says_whether_the_text_is_enough_and_writes_nothing(run, tmp_path):
-    base, field = write_base(tmp_path / "base"), write_field(tmp_path / "field.txt")
-    result = run("adapt", base, field, "--check", "--max-length", 32, "--minutes", 3)
+    base, domain = write_base(tmp_path / "base"), write_domain(tmp_path / "domain.txt")
+    result = run("adapt", base, domain, "--check", "--max-length", 32, "--minutes", 3)
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0] == "text: 60 documents, 2640 words"
     assert lines[1].startswith("vocabulary on held-out text: 1.")
     assert "; 3 minutes read it " in lines[2]
-    found = json.loads(run("adapt", base, field, "--check", "--json", "--max-length", 32).out)
+    found = json.loads(run("adapt", base, domain, "--check", "--json", "--max-length", 32).out)
     assert (found["documents"], found["words"]) == (60, 2640)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "field.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "domain.txt"]
 
 
 def test_a_model_is_adapted_and_the_table_comes_first(run, tmp_path):
-    base, field, general = (
+    base, domain, general = (
         write(tmp_path / name)
-        for write, name in ((write_base, "base"), (write_field, "field.txt"), (write_general, "general.txt"))
+        for write, name in ((write_base, "base"), (write_domain, "domain.txt"), (write_general, "general.txt"))
     )
     options = ["--vocabulary", "graft", "--steps", 2, "--max-length", 32, "--score-words", 200, "--general", general]
     out = tmp_path / "run"
-    result = run("adapt", base, field, *options, "--out", out)
+    result = run("adapt", base, domain, *options, "--out", out)
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     assert lines[0].split() == ["before", "after", "change"]
@@ -33,8 +33,8 @@ def test_a_model_is_adapted_and_the_table_comes_first(run, tmp_path):
     assert any(line.startswith("2 words added, pre-training continued for 2 steps") for line in lines)
     assert any(line.startswith("added words: ") and "films" in line for line in lines)
     assert lines[-2:] == [f"model: {out / 'model'}", f"report: {out / 'report.html'}"]
-    assert run("adapt", base, field, *options, "--out", out, "--resume").out == result.out
-    again = run("adapt", base, field, *options, "--out", out)
+    assert run("adapt", base, domain, *options, "--out", out, "--resume").out == result.out
+    again = run("adapt", base, domain, *options, "--out", out)
     assert (again.code, again.err.count("\n")) == (1, 1)
 
 

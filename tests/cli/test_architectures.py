@@ -80,8 +80,8 @@ def test_texts_are_cut_and_shown_as_the_model_reads_them(run, architecture: str,
 def test_vectors_of_texts_and_words(run, architecture: str, pretrained: Path, lines: Path, tmp_path: Path) -> None:
     for pooling in ("mean", "cls", "max"):
         out = tmp_path / f"{pooling}.npy"
-        found = run("embed", lines, "--model", pretrained, "--out", out, "--pooling", pooling, *CPU)
-        assert found.code == 0, found.err
+        result = run("embed", lines, "--model", pretrained, "--out", out, "--pooling", pooling, *CPU)
+        assert result.code == 0, result.err
         assert np.load(out).shape == (2, 32)
     if architecture != "modernbert":  # whose masked language model has what its heads read through
         refused = run("embed", lines, "--model", pretrained, "--out", tmp_path / "p.npy", "--pooling", "pooler", *CPU)
@@ -90,8 +90,8 @@ def test_vectors_of_texts_and_words(run, architecture: str, pretrained: Path, li
     out = tmp_path / "words.parquet"
     assert run("features", lines, "--model", pretrained, "--out", out, "--words", "mean", *CPU).code == 0
     assert pq.read_table(out)["word"].to_pylist()[:5] == "the good film was it".split()
-    found = run("search", lines, "--model", pretrained, "--query", "anna was in rome .", "--top", 1, *CPU)
-    assert found.out.splitlines()[0].endswith("anna was in rome .")
+    result = run("search", lines, "--model", pretrained, "--query", "anna was in rome .", "--top", 1, *CPU)
+    assert result.out.splitlines()[0].endswith("anna was in rome .")
     senses = run("senses", "was", lines, "--model", pretrained, *CPU)
     assert senses.code == 0, senses.err
     assert senses.out.startswith("was: 2 occurrences")
@@ -153,8 +153,8 @@ def test_a_model_is_quantized(run, architecture: str, tmp_path: Path) -> None:
     change_json(tmp_path / "theirs" / "config.json", id2label={"0": "0", "1": "1"}, label2id={"0": 0, "1": 1})
     assert run("convert", tmp_path / "theirs", tmp_path / "model", "--to", "huggingface").code == 0
     data = write_file("sst-2", tmp_path)
-    found = run("quantize", "--model", tmp_path / "model", "--data", data, "--task", "sst-2", "--limit", 1)
-    assert found.code == 0, found.err
+    result = run("quantize", "--model", tmp_path / "model", "--data", data, "--task", "sst-2", "--limit", 1)
+    assert result.code == 0, result.err
     assert "int8" in json.loads((tmp_path / "model" / "bertsmith.json").read_text())
 
 
@@ -164,8 +164,8 @@ def test_a_pretrained_model_goes_to_onnx_and_tells_how_to_use_it(
 ) -> None:
     pytest.importorskip("onnxruntime", reason="needs the extra export")
     config = load_any(pretrained).config
-    found = run("convert", pretrained, tmp_path / "onnx", "--to", "onnx", "--int8")
-    assert found.code == (0 if config.has_graph else 1), found.err
+    result = run("convert", pretrained, tmp_path / "onnx", "--to", "onnx", "--int8")
+    assert result.code == (0 if config.has_graph else 1), result.err
     assert run("convert", pretrained, tmp_path / "again", "--to", "huggingface").code == 0
     card = (tmp_path / "again" / "README.md").read_text(encoding="utf-8")
     assert f"# {config.display_name}, pre-trained" in card
@@ -188,7 +188,7 @@ def corpus(run, tmp_path: Path) -> Path:
 
 
 @EVERY
-def test_pretraining_goes_on_where_the_corpus_and_the_heads_are_those_of_the_model(
+def test_pretraining_continues_where_the_corpus_and_the_heads_are_those_of_the_model(
     run, architecture: str, pretrained: Path, corpus: Path, tmp_path: Path
 ) -> None:
     options = ["--steps", 2, "--rows-per-step", 4, "--max-length", 16, "--precision", "fp32", *CPU]

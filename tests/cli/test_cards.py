@@ -62,9 +62,9 @@ def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, caps
     command = re.search(r"```console\n\$ (.*)\n```", text)[1]
     given, _, asked = command.rpartition(" | bertsmith ")
     stdin = subprocess.run(["sh", "-c", given], capture_output=True, check=True).stdout if given else b""
-    found = run(*shlex.split(asked.removeprefix("bertsmith ")), stdin=stdin)
-    assert (found.code, found.err) == (0, "")
-    assert found.out
+    result = run(*shlex.split(asked.removeprefix("bertsmith ")), stdin=stdin)
+    assert (result.code, result.err) == (0, "")
+    assert result.out
 
 
 @pytest.mark.parametrize("kind", SPECS)

@@ -71,9 +71,9 @@ def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Pat
     assert "name it with --label-column" in refused.err
     options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
     assert run("convert", source, tmp_path / "out", "--to", "google", *options).code == 0
-    found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]
+    result = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]
     scored = json.loads(run("evaluate", "--model", source, *options, "--json").out)
-    assert (found["library"], found["examples"]) == (pytest.approx(scored["scores"]["accuracy"]), 12)
+    assert (result["library"], result["examples"]) == (pytest.approx(scored["scores"]["accuracy"]), 12)
 
 
 def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: 
     (tmp_path / "dev.tsv").write_text("".join(rows), encoding="utf-8")
     options = ["--data", tmp_path / "dev.tsv", "--task", "cola"]
     assert run("convert", tmp_path / "theirs", tmp_path / "out", "--to", "huggingface", *options).code == 0
-    found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["transformers"]["metric"]
+    result = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["transformers"]["metric"]
     scores = json.loads(run("evaluate", "--model", tmp_path / "theirs", *options, "--json").out)["scores"]
-    assert found["name"] in scores
-    assert found["name"] != "accuracy"
-    assert found["library"] == pytest.approx(scores[found["name"]])
+    assert result["name"] in scores
+    assert result["name"] != "accuracy"
+    assert result["library"] == pytest.approx(scores[result["name"]])
 
 
 @pytest.mark.parametrize("options", [["--task", "cola"], ["--tag-column", "1"]])
@@ -173,9 +173,9 @@ def test_the_published_models_are_listed_and_found(run, tmp_path: Path, model: P
     (tmp_path / "shelf").mkdir()
     model.rename(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
     rows = [json.loads(line) for line in run("models", tmp_path / "shelf", "--json").out.splitlines()]
-    found = {row["name"]: row["path"] for row in rows}
-    assert found["uncased_L-2_H-128_A-2"] == str(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
-    assert found["uncased_L-12_H-768_A-12"] is None
+    result = {row["name"]: row["path"] for row in rows}
+    assert result["uncased_L-2_H-128_A-2"] == str(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
+    assert result["uncased_L-12_H-768_A-12"] is None
     assert "google-bert/bert-base-uncased" in run("models").out
     absent = run("models", tmp_path / "nope")
     assert (absent.code, absent.out, absent.err.count("\n")) == (1, "", 1)

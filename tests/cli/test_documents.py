@@ -61,9 +61,9 @@ def test_every_answer_is_at_its_line_and_characters_of_the_file(run, reader: Pat
 
 def test_the_first_answer_is_that_of_the_library_over_the_whole_text(reader: Path, document: Path) -> None:
     expected = load(reader).answer([(QUESTION, document.read_text(encoding="utf-8"))])[0]
-    (found,) = ask_document(reader, document, [QUESTION])
-    assert len(found.answers) == 1
-    best = found.answers[0]
+    (result,) = ask_document(reader, document, [QUESTION])
+    assert len(result.answers) == 1
+    best = result.answers[0]
     assert (best.text, best.begin, best.end) == (expected.text, expected.start, expected.end)
     assert best.probability == pytest.approx(expected.probability, abs=1e-6)
 
@@ -104,8 +104,8 @@ def test_an_answer_over_two_lines_is_counted_from_its_first_character(
         text="ef gh", start=6, end=11, probability=0.5, n_best=candidates, null_score_diff=None, has_answer=True
     )
     monkeypatch.setattr(Predictor, "stream", lambda _, examples, total: [(one, answer) for one in examples])
-    (found,) = ask_document(reader, tmp_path / "two.txt", ["?"], top=9)
-    assert [(one.text, one.line, one.column) for one in found.answers] == [("ef gh", 2, 4), ("ab", 1, 1)]
+    (result,) = ask_document(reader, tmp_path / "two.txt", ["?"], top=9)
+    assert [(one.text, one.line, one.column) for one in result.answers] == [("ef gh", 2, 4), ("ab", 1, 1)]
 
 
 def test_what_cannot_be_asked_is_refused_in_one_line(run, reader: Path, tmp_path: Path, document: Path) -> None:

@@ -19,8 +19,8 @@ pytestmark = [
 
 def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, model, monkeypatch) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else found(name, *rest))
+    result = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else result(name, *rest))
     text, out = tmp_path / "a.txt", tmp_path / "out"
     for command in (
         ("corpus", text, "--vocab", vocabulary, "--out", out / "corpus"),

@@ -61,8 +61,8 @@ def test_folders_may_be_a_thousand_deep(run, tmp_path: Path, vocabulary: Path, m
 @pytest.mark.parametrize("typed", ["tokenize --vocab {v}", "fill --model {m} -", "embed - --model {m} --out x.npy"])
 def test_a_closed_stdin_is_one_line(model: Path, vocabulary: Path, typed: str, tmp_path: Path) -> None:
     command = f"{sys.executable} -m bertsmith {typed.format(v=vocabulary, m=model)} <&-"
-    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
-    one_line((found.returncode, found.stdout, found.stderr), "it is closed")
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
+    one_line((result.returncode, result.stdout, result.stderr), "it is closed")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
@@ -70,8 +70,8 @@ def test_a_command_does_its_work_with_closed_streams(vocabulary: Path, closed: s
     (tmp_path / "a.txt").write_text(TEXT * 20)
     for typed in ("vocab a.txt --size 40 --out v.txt", f"corpus a.txt --vocab {vocabulary} --out corpus"):
         command = f"{sys.executable} -m bertsmith {typed} {closed}"
-        found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+        result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     assert (tmp_path / "v.txt").read_text().count("\n") == 40
     assert (tmp_path / "corpus" / "corpus.json").exists()
 
@@ -80,8 +80,8 @@ def test_a_reader_that_is_gone_ends_a_command_as_shells_expect(vocabulary: Path)
     command = (
         f"yes the man | {sys.executable} -m bertsmith tokenize --vocab {vocabulary} | head -1; echo ${{PIPESTATUS[1]}}"
     )
-    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (found.stdout.splitlines()[1:], found.stderr) == (["141"], "")
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (result.stdout.splitlines()[1:], result.stderr) == (["141"], "")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])

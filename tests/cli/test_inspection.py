@@ -136,15 +136,15 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
                   "contexts", "complete", "perplexity", "adapt", "distill",
                   "distill corpus", "vectors static", "translate", "plan"}  # fmt: skip
-    found = set()
+    result = set()
     for command in COMMANDS:
         function = next(
             one for one in application(command.name).registered_commands if one.name == command.name
         ).callback
         assert function is not None
         if "verify" in inspect.signature(function).parameters:
-            found.add(command.name)
-    assert found == with_model
+            result.add(command.name)
+    assert result == with_model
 
 
 def test_a_list_of_pieces_that_was_cut_short_is_found_although_another_file_completes_it(run, model: Path) -> None:

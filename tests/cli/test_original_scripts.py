@@ -91,7 +91,7 @@ def test_a_default_on_the_page_is_the_default_of_the_option(script: str, flag: s
 
 def test_the_instances_are_drawn_with_the_defaults_of_the_original() -> None:
     rows, ours = rows_of("create_pretraining_data.py"), PretrainingDataSettings()
-    found = (ours.max_length, ours.dupe_factor, ours.masked_share, ours.short_sequence_probability, ours.seed)
+    result = (ours.max_length, ours.dupe_factor, ours.masked_share, ours.short_sequence_probability, ours.seed)
     flags = ("max_seq_length", "dupe_factor", "masked_lm_prob", "short_seq_prob", "random_seed")
-    assert tuple(float(rows[flag][0]) for flag in flags) == found
+    assert tuple(float(rows[flag][0]) for flag in flags) == result
     assert not ours.whole_word

@@ -139,13 +139,13 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_table_has_every_output_of_every_command() -> None:
-    found = {
+    result = {
         (command.name, name)
         for command in COMMANDS
         for name, hint in get_type_hints(command.function).items()
         if "Path" in str(hint) and name not in INPUTS
     }
-    assert found == {(command, option.split()[0]) for command, option in OUTPUTS} | FOLDERS.keys()
+    assert result == {(command, option.split()[0]) for command, option in OUTPUTS} | FOLDERS.keys()
 
 
 def _refused(run, tmp_path: Path, *typed: str) -> str:

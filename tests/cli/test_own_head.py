@@ -107,7 +107,7 @@ def test_a_server_has_it_too(place: Path) -> None:
         ("{file}", "expected a head as FILE:CLASS"),
     ],
 )
-def test_a_head_that_is_none_is_told_in_one_line(run, place: Path, head: str, message: str, tmp_path: Path) -> None:
+def test_a_head_that_is_none_is_reported_in_one_line(run, place: Path, head: str, message: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = run(
         "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out", out,

@@ -15,8 +15,8 @@ def test_a_plan_is_printed_and_written_as_json(run, tmp_path):
     assert (shown.code, shown.out.splitlines()[0].split(":")[0]) == (0, "model")
     assert "estimate, 35% of the published peak of a100" in shown.err
     assert "run: 30 steps" in shown.out
-    found = json.loads(run(*shared, "--json").out)
-    assert (found["steps"], found["rates"]["device"], found["precision"]) == (30, "a100", "bf16")
+    result = json.loads(run(*shared, "--json").out)
+    assert (result["steps"], result["rates"]["device"], result["precision"]) == (30, "a100", "bf16")
     refused = run("plan", tmp_path, "--size", "tiny", "--device", "a100")
     assert refused.code == 1
     assert refused.err.startswith("bertsmith: expected")

@@ -57,10 +57,10 @@ def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path)
     line = json.dumps({"question": "who ?", "context": context})
     answer = run("predict", "--model", model, "--json", stdin=f"{line}\n".encode())
     assert answer.code == 0, answer.err
-    found = json.loads(answer.out)
-    assert found["text"]
-    assert len(found["n_best"]) > 5
-    for one in (found, *found["n_best"]):
+    result = json.loads(answer.out)
+    assert result["text"]
+    assert len(result["n_best"]) > 5
+    for one in (result, *result["n_best"]):
         # The words of an answer have one space between them, whatever the context has.
         assert " ".join(context[one["start"] : one["end"]].split()) == one["text"]
 
@@ -71,11 +71,11 @@ def test_an_empty_line_is_answered_as_in_the_library_and_reported_once(run, tmp_
     texts = ["a good film", "", "bad", " \t", "", "a good film"]
     answer = run("predict", "--model", model, "--json", stdin="".join(f"{text}\n" for text in texts).encode())
     assert answer.code == 0, answer.err
-    found = [json.loads(line) for line in answer.out.splitlines()]
-    assert [one.pop("id") for one in found] == ["1", "2", "3", "4", "5", "6"]
+    result = [json.loads(line) for line in answer.out.splitlines()]
+    assert [one.pop("id") for one in result] == ["1", "2", "3", "4", "5", "6"]
     library = load(model, device="cpu")
     wanted = library.score(texts) if kind == "number" else library.classify(texts)
-    for one, other in zip(found, json.loads(json.dumps([one.to_dict() for one in wanted])), strict=True):
+    for one, other in zip(result, json.loads(json.dumps([one.to_dict() for one in wanted])), strict=True):
         assert one.keys() == other.keys()
         for name, value in one.items():
             if isinstance(value, float):
@@ -84,7 +84,7 @@ def test_an_empty_line_is_answered_as_in_the_library_and_reported_once(run, tmp_
                 assert value == pytest.approx(other[name], abs=BATCH_TOLERANCE)
             else:
                 assert value == other[name]
-    assert found[0] == found[5] != found[1] == found[3] == found[4]
+    assert result[0] == result[5] != result[1] == result[3] == result[4]
     notes = [line for line in answer.err.splitlines() if "empty" in line]
     assert notes == ["bertsmith: empty texts, predicted from [CLS] [SEP] alone: 3"]
 
@@ -156,11 +156,11 @@ def test_a_tagger_gives_an_empty_answer_to_an_empty_line(
     model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
     answer = run("predict", "--model", model, "--json", stdin="".join(f"{line}\n" for line in lines).encode())
     assert answer.code == 0, answer.err
-    found = [json.loads(line) for line in answer.out.splitlines()]
-    assert [(one["id"], one["words"]) for one in found] == [
+    result = [json.loads(line) for line in answer.out.splitlines()]
+    assert [(one["id"], one["words"]) for one in result] == [
         (str(number), some) for number, some in enumerate(words, start=1)
     ]
-    assert [len(one["entities"]) for one in found] == [len(some) for some in words]
+    assert [len(one["entities"]) for one in result] == [len(some) for some in words]
     plain = run("predict", "--model", model, stdin="".join(f"{line}\n" for line in lines).encode())
     assert plain.out.split("\n")[:-1] == [" ".join(f"{word}/B-PER" for word in some) for some in words]
 

@@ -46,9 +46,9 @@ def crowded(tmp_path: Path) -> Path:
 
 def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, passages: Path) -> None:
     query = "he bought a mask"
-    found = run("search", passages, "--model", model, "--query", query, "--top", 2)
-    assert found.code == 0, found.err
-    first, second = found.out.splitlines()
+    result = run("search", passages, "--model", model, "--query", query, "--top", 2)
+    assert result.code == 0, result.err
+    first, second = result.out.splitlines()
     assert first.split() == ["1", "1.0000", "2", *query.split()]
     assert second.startswith("  2  0.")
     by_words = run("search", passages, "--bm25", "--query", query, "--json")
@@ -66,18 +66,18 @@ def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
     monkeypatch.setattr(progress, "_silent", 0)
     arguments = ("search", passages, "--model", sentences, "--query", "the man")
     told = "prompts of the model: 'he ' for queries, 'to ' for passages"
-    found = run(*arguments, "--json")
-    assert found.code == 0
+    result = run(*arguments, "--json")
+    assert result.code == 0
     assert run(*arguments).err.count(told) == 1
     plain = run(*arguments, "--query-prompt", "none", "--passage-prompt", "none", "--json")
     assert "prompts of the model" not in plain.err
-    assert json.loads(plain.out)["passages"] != json.loads(found.out)["passages"]
+    assert json.loads(plain.out)["passages"] != json.loads(result.out)["passages"]
     embedder = load_embedder(sentences, device="cpu")
     query, texts = embedder.for_queries().embed(["the man"]), passages.read_text(encoding="utf-8").splitlines()
     vectors = embedder.for_passages().embed(texts)
     filled = vectors[[bool(text) for text in texts]]
     cosines = (filled @ query[0]) / np.linalg.norm(filled, axis=1) / np.linalg.norm(query)
-    scores = [hit["score"] for hit in json.loads(found.out)["passages"]]
+    scores = [hit["score"] for hit in json.loads(result.out)["passages"]]
     assert scores == pytest.approx(sorted(cosines.tolist(), reverse=True)[: len(scores)], abs=1e-5)
     assert "expected a prompt of the model; found 'x'" in run(*arguments, "--query-prompt", "x").err
     out = tmp_path / "vectors.npy"
@@ -89,10 +89,10 @@ def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
 def test_a_file_of_queries_has_an_answer_each(run, model: Path, passages: Path, tmp_path: Path) -> None:
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"id": "q1", "text": "a tweet"}\n{"id": "q2", "text": "zzz"}\n', encoding="utf-8")
-    found = run("search", passages, "--bm25", "--queries", queries, "--top", 1)
-    assert found.out.splitlines()[0] == "q1: a tweet"
-    assert found.out.splitlines()[-1] == "q2: zzz"
-    assert "no passage shares a word with the query" in found.err
+    result = run("search", passages, "--bm25", "--queries", queries, "--top", 1)
+    assert result.out.splitlines()[0] == "q1: a tweet"
+    assert result.out.splitlines()[-1] == "q2: zzz"
+    assert "no passage shares a word with the query" in result.err
 
 
 def test_the_index_is_kept_and_another_model_is_refused(run, model: Path, passages: Path, tmp_path: Path) -> None:
@@ -149,10 +149,10 @@ def test_a_search_is_scored_next_to_bm25(run, model: Path, passages: Path, tmp_p
 
 def test_tf_idf_and_one_hot_need_no_model_and_are_scored_alone(run, passages: Path, tmp_path: Path) -> None:
     for method in ("tf-idf", "one-hot"):
-        found = json.loads(run("search", passages, "--method", method, "--query", "the man", "--json").out)
+        result = json.loads(run("search", passages, "--method", method, "--query", "the man", "--json").out)
         wanted = search_passages(passages, ["the man"], system=method)
-        assert found == wanted[0].to_dict()
-        assert found["passages"][0]["score"] <= 1
+        assert result == wanted[0].to_dict()
+        assert result["passages"][0]["score"] <= 1
     queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
     queries.write_text("id\tquery\nx\tmask\n", encoding="utf-8")
     judgements.write_text("x 0 2 1\n", encoding="utf-8")
@@ -217,18 +217,18 @@ def test_the_columns_of_passages_and_queries_are_named_apart(run, tmp_path: Path
     queries.write_text("number\tasked\n1\tmask\n", encoding="utf-8")
     command = ["search", passages, "--bm25", "--queries", queries, "--text-column", "said"]
     assert "name it with --query-column" in run(*command).err
-    found = run(*command, "--query-column", "asked")
-    assert found.code == 0, found.err
-    assert found.out.endswith("a mask\n")
+    result = run(*command, "--query-column", "asked")
+    assert result.code == 0, result.err
+    assert result.out.endswith("a mask\n")
 
 
 def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the man went\nThe store , the man\n\na man bought a mask\nhe went\n", encoding="utf-8")
     command = ["senses", "man", text, "--model", model]
-    found = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html")
-    assert found.code == 0, found.err
-    lines = found.out.splitlines()
+    result = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
     assert lines[0].startswith("man: 3 occurrences, 2 groups (silhouette of 2:")
     assert lines[1].startswith("group 1: 2 occurrences, mean cosine with 'he' ")
     assert sum("[man]" in line for line in lines) == 3
@@ -251,9 +251,9 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
 
 def test_a_word_in_two_sentences_is_compared_with_its_static_vector(run, model: Path, tmp_path: Path) -> None:
     first, second = "the man went to the store", "he bought a man , a tweet"
-    found = run("contexts", "man", first, second, "--model", model, "--json")
-    assert found.code == 0, found.err
-    answer = json.loads(found.out)
+    result = run("contexts", "man", first, second, "--model", model, "--json")
+    assert result.code == 0, result.err
+    answer = json.loads(result.out)
     assert answer["static"] == pytest.approx(1, abs=1e-6)
     assert answer["cosine"] < 0.999
     assert answer["contexts"][1] == {"left": "he bought a ", "word": "man", "right": " , a tweet", "nearest": []}
@@ -287,9 +287,9 @@ def test_a_word_in_two_sentences_has_one_vector_without_context(run, model: Path
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("4 2\nman 1 0\nwoman 0.8 0.6\nstore 0 1\nMan -1 0\n", encoding="utf-8")
     command = ["contexts", "man", "The man went to the store", "he bought a man , a tweet", "--model", model]
-    found = run(*command, "--vectors", vectors, "--top", 2)
-    assert found.code == 0, found.err
-    assert found.out.splitlines()[-1] == (
+    result = run(*command, "--vectors", vectors, "--top", 2)
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[-1] == (
         "vectors without context: cosine 1.00; nearest words, in both sentences: woman 0.80, store 0.00"
     )
     answer = json.loads(run(*command, "--vectors", vectors, "--top", 1, "--json").out)
@@ -439,7 +439,7 @@ def _crowding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_crowding")
-def test_passages_whose_vectors_crowd_are_told_once_and_changes_mend_it(
+def test_passages_whose_vectors_concentrate_are_reported_once_and_changes_fix_it(
     run, model: Path, two_ways: Path, tmp_path: Path
 ) -> None:
     index, changes = tmp_path / "index.safetensors", tmp_path / "changes.safetensors"
@@ -478,8 +478,8 @@ def test_vectors_of_changed_passages_are_those_that_vectors_writes(
     )  # fmt: skip
     assert "warning" not in written.err, "60 vectors of width 32 are enough to be quiet"
     command = ["search", two_ways, "--model", model, "--query", "the man 7", "--top", 1, "--index", index, "--changes"]
-    found = run(*command, changes)
-    assert found.out.split()[:3] == ["1", "1.0000", "8"]
+    result = run(*command, changes)
+    assert result.out.split()[:3] == ["1", "1.0000", "8"]
     np.testing.assert_allclose(PassageIndex.load(index).vectors, np.load(tmp_path / "y.npy"), atol=1e-6)
     run("vectors", tmp_path / "x.npy", "--center", "--save-changes", tmp_path / "other.safetensors")
     assert "found others (changes)" in run(*command, tmp_path / "other.safetensors").err

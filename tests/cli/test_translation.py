@@ -22,16 +22,16 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
     assert "held_out_bleu" in trained.out
     assert trained.out.endswith(f"model: {out / 'model'}\n")
 
-    found = run("translate", "--model", out, "--longer", 3, "--device", "cpu", stdin=b"a b c\n\nd e\n")
-    assert found.code == 0, found.err
+    result = run("translate", "--model", out, "--longer", 3, "--device", "cpu", stdin=b"a b c\n\nd e\n")
+    assert result.code == 0, result.err
     model, tokenizer = read_translation_model(out)
     expected = translate(model, tokenizer, ["a b c", "", "d e"], SearchSettings(longer=3))
-    assert found.out.splitlines() == [one.text for one in expected]
+    assert result.out.splitlines() == [one.text for one in expected]
     lines = run("translate", "--model", out, "--json", "--beam", 1, "--device", "cpu", stdin=b"a b c\n")
     (one,) = translate(model, tokenizer, ["a b c"], SearchSettings(beam=1))
     assert json.loads(lines.out) == {"text": one.text, "score": one.score, "has_ended": one.has_ended}
     unended = sum(not one.has_ended for one in expected)
-    assert ("not ended by the model" in found.err) == (unended > 0)
+    assert ("not ended by the model" in result.err) == (unended > 0)
 
     again = run("train-translation", "--out", out, "--resume", "--steps", 9)
     assert (again.code, "--resume with --out alone" in again.err) == (1, True)

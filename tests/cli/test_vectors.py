@@ -252,13 +252,13 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
 def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
     assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
-    (found,) = list(load_token_features(model, unit="pieces").read(LINES))
+    (result,) = list(load_token_features(model, unit="pieces").read(LINES))
     vectors = np.load(out)
     assert vectors.dtype == np.float16
-    np.testing.assert_allclose(vectors, found.vectors, atol=2e-3, rtol=1e-3)
+    np.testing.assert_allclose(vectors, result.vectors, atol=2e-3, rtol=1e-3)
     tokens = [json.loads(line) for line in (tmp_path / "w.tokens.jsonl").read_text().splitlines()]
-    assert [token["piece"] for token in tokens] == found.token
-    assert [token["line"] for token in tokens] == found.line.tolist()
+    assert [token["piece"] for token in tokens] == result.token
+    assert [token["line"] for token in tokens] == result.line.tolist()
 
 
 def test_a_file_without_a_word_gives_an_empty_table(run, model, tmp_path):
@@ -275,9 +275,9 @@ def test_a_file_without_a_word_gives_an_empty_table(run, model, tmp_path):
 def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, name):
     out = tmp_path / name
     assert run("embed", text, "--model", model, "--out", out, "--float16").code == 0
-    found = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
-    assert found.dtype == np.float16
-    np.testing.assert_allclose(found, load_embedder(model).embed(LINES), atol=2e-3, rtol=1e-3)
+    result = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
+    assert result.dtype == np.float16
+    np.testing.assert_allclose(result, load_embedder(model).embed(LINES), atol=2e-3, rtol=1e-3)
     other = run("embed", text, "--model", model, "--out", out, "--resume")
     assert (other.code, "float16; found float32" in other.err) == (1, True)
 

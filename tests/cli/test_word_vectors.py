@@ -71,7 +71,7 @@ def test_mistakes_are_explained_in_one_line(run, trained, typed, code, said):
     assert result.err.count("\n") == 1
 
 
-def test_similar_words_and_opposites_are_told_apart_or_two_words_are_judged(run, trained, tmp_path):
+def test_similar_words_and_opposites_are_distinguished_or_two_words_are_judged(run, trained, tmp_path):
     lines = [f"w{number} w{number + 1} {'opposite' if number % 4 else 'similar'}" for number in range(0, 20, 2)]
     (tmp_path / "o.txt").write_text("\n".join([*lines, "w1 nowhere similar"]) + "\n")
     said = run("vectors", "opposites", trained, "o.txt").out

@@ -34,12 +34,12 @@ def cheap(files: dict[str, object]) -> dict[str, object]:
     return {name: files[name] for name in ("task", "dev")}
 
 
-def test_every_rung_of_the_ladder_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_path):
-    found = bertsmith.compare_systems(**files, out=tmp_path / "out", systems=FEW, seeds=1, labels=[24])
-    rows = {row["system"]: row for row in found.report["rows"]}
+def test_every_system_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_path):
+    result = bertsmith.compare_systems(**files, out=tmp_path / "out", systems=FEW, seeds=1, labels=[24])
+    rows = {row["system"]: row for row in result.report["rows"]}
     assert list(rows) == FEW
-    assert found.report["failures"] == []
-    assert found.report["dev_examples"] == 40
+    assert result.report["failures"] == []
+    assert result.report["dev_examples"] == 40
     for name, row in rows.items():
         assert row["interval"][0] <= row["mean"] <= row["interval"][1]
         assert row["fitting"] > 0
@@ -49,7 +49,7 @@ def test_every_rung_of_the_ladder_has_a_score_a_cost_and_a_test_against_the_best
         assert (row["making"] is None) == (name in ("one-hot", "tf-idf", "random"))
     assert rows["bert"]["making"] == rows["bert-frozen"]["making"]
     assert rows["tf-idf"]["mean"] > 0.9  # a word decides
-    assert found.report["verdicts"][0].startswith("With 24 labels, ")
+    assert result.report["verdicts"][0].startswith("With 24 labels, ")
     for place in (Place(system=name, labels=24, seed=1) for name in FEW):
         lines = lines_of(tmp_path / "out", place)
         right = [line["gold"] == line["prediction"]["label"] for line in lines]
@@ -85,8 +85,8 @@ def test_the_network_without_pretraining_has_the_shape_of_the_one_with_it(files,
 
 
 def test_a_sample_of_few_labels_is_part_of_that_of_more_and_the_same_for_every_system(files, tmp_path):
-    found = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, 24, "all"])
-    assert [(row["labels"], row["system"]) for row in found.report["rows"]] == [
+    result = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, 24, "all"])
+    assert [(row["labels"], row["system"]) for row in result.report["rows"]] == [
         (labels, name) for labels in (12, 24, 48) for name in CHEAP
     ]
     digests = {}
@@ -98,21 +98,21 @@ def test_a_sample_of_few_labels_is_part_of_that_of_more_and_the_same_for_every_s
 
 
 def test_the_report_is_a_table_in_three_forms(files, tmp_path):
-    found = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, "all"])
-    header, rows = found.table()
+    result = compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=2, labels=[12, "all"])
+    header, rows = result.table()
     assert header[:3] == ["labels", "system", "accuracy"]
     assert [row[1] for row in rows] == [*CHEAP, *CHEAP]
     assert "±" in rows[0][2]
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
-    page = Page(found.page.read_text(encoding="utf-8"))
-    for line in found.lines():
+    page = Page(result.page.read_text(encoding="utf-8"))
+    for line in result.lines():
         assert line in text
     for cell in (cell for row in rows for cell in row):
         assert cell in text
         assert cell in page.text
-    assert found.report["verdicts"][0] in page.text
-    assert found.page.read_text(encoding="utf-8").count("<svg") == 2
-    assert read_json(tmp_path / "out" / "report.json") == json.loads(json.dumps(found.report))
+    assert result.report["verdicts"][0] in page.text
+    assert result.page.read_text(encoding="utf-8").count("<svg") == 2
+    assert read_json(tmp_path / "out" / "report.json") == json.loads(json.dumps(result.report))
 
 
 def test_a_comparison_that_was_killed_resumes_to_the_same_scores_and_repeats_nothing(files, tmp_path, monkeypatch):
@@ -167,8 +167,8 @@ def test_a_fit_that_was_killed_resumes_its_training(files, tmp_path, monkeypatch
 def test_systems_labels_and_seeds_can_be_added_to_a_finished_comparison(files, tmp_path):
     out = tmp_path / "out"
     compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1, labels=[12])
-    found = compare_systems(**cheap(files), out=out, systems=["tf-idf"], seeds=2, labels=[24], resume=True)
-    shapes = {(row["labels"], row["system"]): row["seeds"] for row in found.report["rows"]}
+    result = compare_systems(**cheap(files), out=out, systems=["tf-idf"], seeds=2, labels=[24], resume=True)
+    shapes = {(row["labels"], row["system"]): row["seeds"] for row in result.report["rows"]}
     assert shapes == {(12, "one-hot"): [1], (24, "tf-idf"): [1, 2]}
     every = compare_systems(**cheap(files), out=out, resume=True)
     shapes = {(row["labels"], row["system"]): row["seeds"] for row in every.report["rows"]}
@@ -182,14 +182,14 @@ def test_a_system_that_fails_is_reported_with_its_reason_and_tried_again(files, 
     whole = systems.counting
     monkeypatch.setattr(systems, "counting", broken)
     options = {**files, "systems": ["one-hot", "ppmi"], "seeds": 2, "labels": [24]}
-    found = compare_systems(**options, out=tmp_path / "out")
-    assert [row["system"] for row in found.report["rows"]] == ["ppmi"]
-    assert {one["error"] for one in found.report["failures"]} == {"expected a column; found none; add one"}
-    assert "one-hot, 2 cells, failed: expected a column; found none; add one" in found.lines()
+    result = compare_systems(**options, out=tmp_path / "out")
+    assert [row["system"] for row in result.report["rows"]] == ["ppmi"]
+    assert {one["error"] for one in result.report["failures"]} == {"expected a column; found none; add one"}
+    assert "one-hot, 2 cells, failed: expected a column; found none; add one" in result.lines()
     monkeypatch.setattr(systems, "counting", whole)
-    found = compare_systems(**options, out=tmp_path / "out", resume=True)
-    assert found.report["failures"] == []
-    assert [row["system"] for row in found.report["rows"]] == ["one-hot", "ppmi"]
+    result = compare_systems(**options, out=tmp_path / "out", resume=True)
+    assert result.report["failures"] == []
+    assert [row["system"] for row in result.report["rows"]] == ["one-hot", "ppmi"]
 
 
 def test_if_no_system_can_be_fitted_the_first_reason_is_the_error(files, tmp_path, monkeypatch):
@@ -281,8 +281,8 @@ def test_the_folder_of_another_comparison_is_refused(files, tmp_path):
 def test_a_time_that_is_too_short_says_the_least_for_each_system(files, tmp_path):
     del files["tokens"]
     options = {**files, "systems": ["one-hot", "ppmi", "word2vec", "bert"], "seeds": 1, "labels": [24]}
-    found = compare_systems(**options, minutes=1e-6, out=tmp_path / "out")
-    failed = {one["system"]: one["error"] for one in found.report["failures"]}
+    result = compare_systems(**options, minutes=1e-6, out=tmp_path / "out")
+    failed = {one["system"]: one["error"] for one in result.report["failures"]}
     assert list(failed) == ["bert", "ppmi", "word2vec"]
     for name, error in failed.items():
         assert f"leave {name} out of --systems" in error

@@ -11,7 +11,7 @@ from bertsmith.comparison.fitting import fit_all
 from bertsmith.comparison.networks import Given
 from bertsmith.comparison.results import rows_of
 from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.word_vectors.training import train_word_vectors
 from comparison.ladder_samples import shorten, write_text
 from tasks.task_samples import SPECS, examples_of, write_base_model
@@ -81,8 +81,8 @@ def test_a_fine_tuned_system_may_differ_from_the_recipe(tmp_path):
     }
     fit_all(bench, tmp_path / "out", systems, [40], 1)
     cells = {cell.place.system: cell for cell in all_cells(tmp_path / "out")}
-    found = {name: cell.provenance["settings"] for name, cell in cells.items()}
-    assert {name: found["with a BiLSTM"][name] for name in given} == given
-    assert found["as the recipe says"]["epochs"] == 1.0
-    assert found["as the recipe says"]["reads"] != "bilstm"
+    result = {name: cell.provenance["settings"] for name, cell in cells.items()}
+    assert {name: result["with a BiLSTM"][name] for name in given} == given
+    assert result["as the recipe says"]["epochs"] == 1.0
+    assert result["as the recipe says"]["reads"] != "bilstm"
     assert cells["with a BiLSTM"].costs["parameters"] > cells["as the recipe says"].costs["parameters"]

@@ -39,8 +39,8 @@ def rows(*cells: Cell):
 
 
 def test_a_row_has_mean_spread_and_the_test_against_the_best():
-    found = rows(cell("a", 1, 100, 1), cell("a", 2, 120, 3), cell("b", 1, 180, 5, making=60), cell("b", 2, 180, 5))
-    first, second = found
+    result = rows(cell("a", 1, 100, 1), cell("a", 2, 120, 3), cell("b", 1, 180, 5, making=60), cell("b", 2, 180, 5))
+    first, second = result
     assert (first.mean, first.values, first.seeds) == (pytest.approx(0.55), (0.5, 0.6), [1, 2])
     assert first.deviation == pytest.approx(0.0707, abs=1e-4)
     assert (first.fitting, first.making, first.processor_seconds) == (2.0, None, 2.0)
@@ -80,16 +80,16 @@ def test_the_cheapest_and_best_and_the_only_one_are_said_to_be_that():
 
 
 def test_there_is_a_sentence_for_each_number_of_labels_most_first():
-    found = rows(cell("a", 1, 100, 1), cell("a", 1, 120, 1, labels=1000), cell("b", 1, 150, 4, labels=1000))
-    said = verdicts(found, "accuracy")
+    result = rows(cell("a", 1, 100, 1), cell("a", 1, 120, 1, labels=1000), cell("b", 1, 150, 4, labels=1000))
+    said = verdicts(result, "accuracy")
     assert [one.split(",")[0] for one in said] == ["With 1", "With 50 labels"]
     assert "With 1,000 labels, b was worth it" in said[0]
 
 
 def test_cells_that_failed_and_systems_without_cells_have_no_row():
     failed = Cell(place=Place(system="b", labels=50, seed=1), error="expected x; found y; do z")
-    found = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda place: [])
-    assert [row.system for row in found] == ["a"]
+    result = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda place: [])
+    assert [row.system for row in result] == ["a"]
 
 
 def test_names_that_differ_have_folders_that_differ():

@@ -11,7 +11,7 @@ from bertsmith.comparison.networks import Pretraining
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.word_vectors.glove import GloVe
 from bertsmith.word_vectors.word2vec import Word2Vec
 from comparison.ladder_samples import TOKENS, write_text

@@ -4,6 +4,7 @@ import string
 from collections.abc import Iterable
 from pathlib import Path
 
+from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -26,6 +27,13 @@ def write(path: Path, text: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
     return path
+
+
+def write_corpus(folder: Path, documents: Iterable[str], tokenizer: Tokenizer, *, held_out: float = 0.1) -> Path:
+    """The folder of a corpus of `documents`, which have one sentence on each line; their text is in `folder` too."""
+    text = write(folder / "text.txt", "\n\n".join(documents) + "\n")
+    build_corpus([text], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=held_out), workers=1)
+    return folder / "corpus"
 
 
 def sentences_of(documents: Iterable) -> list[list[str]]:

@@ -21,7 +21,7 @@ TOKENIZER = small_tokenizer()
 
 
 def story(number: int, sentences: int = 3) -> str:
-    return "".join(f"The boat came home in {number} and {place}.\n" for place in range(sentences))
+    return "".join(f"The boat came home in {number} and {position}.\n" for position in range(sentences))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -82,11 +82,11 @@ def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.
     documents = list(read_documents([path]))
     build_corpus(documents, TOKENIZER, tmp_path / "list", settings=settings)
     build_corpus(iter(documents), TOKENIZER, tmp_path / "iterator", settings=settings)
-    found = texts(Corpus.open(tmp_path / "files"))
-    assert found == [
+    result = texts(Corpus.open(tmp_path / "files"))
+    assert result == [
         TOKENIZER.decode(np.concatenate([TOKENIZER.encode(one) for one in d.sentences])) for d in documents
     ]
-    assert found == texts(Corpus.open(tmp_path / "list")) == texts(Corpus.open(tmp_path / "iterator"))
+    assert result == texts(Corpus.open(tmp_path / "list")) == texts(Corpus.open(tmp_path / "iterator"))
 
 
 def test_text_from_stdin_becomes_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ def counted_by_hand(corpus: Corpus, window: int) -> np.ndarray:
     counts = np.zeros((len(PIECES), len(PIECES)))
     for document in range(corpus.num_documents):
         tokens = corpus.document_tokens(document).tolist()
-        for place, piece in enumerate(tokens):
-            for other in tokens[max(0, place - window) : place] + tokens[place + 1 : place + 1 + window]:
+        for position, piece in enumerate(tokens):
+            for other in tokens[max(0, position - window) : position] + tokens[position + 1 : position + 1 + window]:
                 counts[piece, other] += 1
     return counts
 
@@ -47,8 +47,8 @@ def counted_by_hand(corpus: Corpus, window: int) -> np.ndarray:
 def test_pieces_are_counted_within_the_window_and_the_document(tmp_path, window):
     corpus = corpus_of(tmp_path, ["a b c a d e f a", "b b c", "a"])
     assert corpus.num_documents == 3
-    found = cooccurrences(corpus, window=window)
-    np.testing.assert_array_equal(found.toarray(), counted_by_hand(corpus, window))
+    result = cooccurrences(corpus, window=window)
+    np.testing.assert_array_equal(result.toarray(), counted_by_hand(corpus, window))
 
 
 def test_a_part_of_a_large_corpus_is_counted_spread_over_it(tmp_path, monkeypatch, capsys):

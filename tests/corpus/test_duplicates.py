@@ -33,7 +33,7 @@ def changed(words: list[str], share: float, *index: int) -> list[str]:
     """The words with this fraction of them replaced by a word that no other text has."""
     draw = generator(8, "changes", *index)
     places = draw.choice(len(words), round(share * len(words)), replace=False)
-    return [f"x{place}" if place in places else word for place, word in enumerate(words)]
+    return [f"x{position}" if position in places else word for position, word in enumerate(words)]
 
 
 def shingles(words: list[str]) -> set[tuple[str, ...]]:
@@ -52,10 +52,10 @@ def test_nearly_all_planted_near_duplicates_are_found_and_nothing_else(tmp_path:
         if len(every[number] & every[1000 + number]) >= 0.8 * len(every[number] | every[1000 + number])
     ]
     texts = [[" ".join(words)] for words in [*planted, *others, *copies]]
-    found = near_duplicates(corpus_of(tmp_path / "corpus", texts)).of
+    result = near_duplicates(corpus_of(tmp_path / "corpus", texts)).of
     assert len(near) > 900
-    assert sum(int(found[1200 + number]) == number for number in near) >= 0.995 * len(near)
-    assert {place - 1200 for place, of in enumerate(found) if of >= 0} <= set(near)
+    assert sum(int(result[1200 + number]) == number for number in near) >= 0.995 * len(near)
+    assert {position - 1200 for position, of in enumerate(result) if of >= 0} <= set(near)
 
 
 def test_planted_near_duplicates_are_those_that_the_definition_names(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_planted_near_duplicates_are_those_that_the_definition_names(tmp_path: P
             if len(one & sets[other]) >= 0.8 * len(one | sets[other]):
                 expected[number] = other
                 break
-    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(text)] for text in texts]))
-    assert {place: int(of) for place, of in enumerate(found.of) if of >= 0} == expected
+    result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(text)] for text in texts]))
+    assert {place: int(of) for place, of in enumerate(result.of) if of >= 0} == expected
     assert 20 < len(expected) < 60
     for place, other in expected.items():
         exact = len(sets[place] & sets[other]) / len(sets[place] | sets[other])
-        assert found.similarity[place] == pytest.approx(exact)
+        assert result.similarity[place] == pytest.approx(exact)
 
 
 def test_copies_are_found_sentence_by_sentence(tmp_path: Path) -> None:
@@ -93,35 +93,35 @@ def test_copies_are_found_sentence_by_sentence(tmp_path: Path) -> None:
 
 def test_short_documents_are_compared_as_a_whole(tmp_path: Path) -> None:
     texts = ["It rained.", "it  rained .", "It rained", "The boat came home.", "The boat was home."]
-    found = near_duplicates(corpus_of(tmp_path / "corpus", [[text] for text in texts]))
-    assert found.of.tolist() == [-1, 0, -1, -1, -1]
+    result = near_duplicates(corpus_of(tmp_path / "corpus", [[text] for text in texts]))
+    assert result.of.tolist() == [-1, 0, -1, -1, -1]
 
 
 def test_a_copy_of_a_near_duplicate_names_a_document_that_is_kept(tmp_path: Path) -> None:
     words = drawn(300, 1)
     close = changed(words, 0.01, 1)
-    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in (words, close, close)]))
-    assert found.of.tolist() == [-1, 0, 0]
-    assert found.similarity[1] == found.similarity[2] < 1
-    assert found.exact.tolist() == [False, False, True]
+    result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in (words, close, close)]))
+    assert result.of.tolist() == [-1, 0, 0]
+    assert result.similarity[1] == result.similarity[2] < 1
+    assert result.exact.tolist() == [False, False, True]
 
 
 def test_copies_are_found_in_a_crowd_that_shares_its_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "MOST_IN_BUCKET", 1)
     words = drawn(60, 3)
     similar = [changed(words, 0.05, number) for number in range(12)]
-    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in [*similar, *similar]]))
-    assert (found.of[12:] >= 0).all()
-    assert set(found.of[12:].tolist()) <= set(np.flatnonzero(found.of < 0).tolist())
+    result = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in [*similar, *similar]]))
+    assert (result.of[12:] >= 0).all()
+    assert set(result.of[12:].tolist()) <= set(np.flatnonzero(result.of < 0).tolist())
 
 
 def test_equal_minima_estimate_the_similarity() -> None:
     """Broder (1997): the probability that two sets have the same minimum is their Jaccard similarity."""
     first, second = np.arange(900, dtype=np.uint16), np.arange(300, 1200, dtype=np.uint16)  # 600 of 1,200 in common
     hashes = np.concatenate([run_hashes(ids, np.ones(900, dtype=np.int64)) for ids in (first, second)])
-    found = minima(hashes, np.repeat([0, 1], 900), 2)
-    assert found.shape == (duplicates.BANDS * duplicates.ROWS, 2)
-    assert (found[:, 0] == found[:, 1]).mean() == pytest.approx(0.5, abs=0.15)
+    result = minima(hashes, np.repeat([0, 1], 900), 2)
+    assert result.shape == (duplicates.BANDS * duplicates.ROWS, 2)
+    assert (result[:, 0] == result[:, 1]).mean() == pytest.approx(0.5, abs=0.15)
 
 
 def test_minima_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

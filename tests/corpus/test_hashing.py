@@ -23,8 +23,8 @@ def test_equal_runs_and_only_those_have_equal_hashes(runs: list[list[int]], batc
         patch.setattr(hashing, "_FIRST_MERGE", 4)
         for start in range(0, len(runs), batch):
             counts.add(run_hashes(*flat(runs[start : start + batch])))
-        hashes, found = counts.finish()
-    assert sorted(found.tolist()) == run_counts(runs)
+        hashes, result = counts.finish()
+    assert sorted(result.tolist()) == run_counts(runs)
     assert hashes.tolist() == sorted(set(hashes.tolist()))
     assert counts.total == len(runs)
 

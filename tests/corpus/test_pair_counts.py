@@ -45,12 +45,12 @@ def test_the_limit_of_memory_is_kept(tmp_path, memory):
     try:
         for part in parts:
             counts.add(part, 1)
-        found = sum(len(keys) for keys, _ in counts.blocks())
+        result = sum(len(keys) for keys, _ in counts.blocks())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert counts.spilled > 0
-    assert found == len(np.unique(np.concatenate(parts)))
+    assert result == len(np.unique(np.concatenate(parts)))
     assert peak < memory
 
 
@@ -66,19 +66,19 @@ def test_neighbors_are_counted_alike_with_every_limit_of_memory(tmp_path, by_dis
     rng = np.random.default_rng(3)
     ids = np.append(rng.integers(-1, 40, size=2000), [-1] * 4)
     wanted = np.zeros((40, 40))
-    for place, word in enumerate(ids.tolist()):
+    for position, word in enumerate(ids.tolist()):
         for distance in range(1, 5):
-            other = ids[place + distance] if place + distance < len(ids) else -1
+            other = ids[position + distance] if position + distance < len(ids) else -1
             if word >= 0 and other >= 0:
                 wanted[word, other] += 1 / distance if by_distance else 1
                 wanted[other, word] += 1 / distance if by_distance else 1
-    found = []
+    result = []
     for number, memory in enumerate((1, 1e9)):
         folder = tmp_path / str(number)
         folder.mkdir()
         counts = PairCounts(folder, memory)
         count_neighbors(ids, 40, counts, window=4, by_distance=by_distance)
         assert (counts.spilled > 1) == (memory == 1)
-        found.append(neighbor_matrix(counts, 40))
-    np.testing.assert_array_equal(found[0].toarray(), found[1].toarray())
-    np.testing.assert_allclose(found[0].toarray(), wanted, rtol=1e-6)
+        result.append(neighbor_matrix(counts, 40))
+    np.testing.assert_array_equal(result[0].toarray(), result[1].toarray())
+    np.testing.assert_allclose(result[0].toarray(), wanted, rtol=1e-6)

@@ -21,7 +21,7 @@ NEAR = CorpusSettings(held_out=0.2, remove_duplicates="near", remove_boilerplate
 
 
 def long_story(number: int) -> str:
-    return "".join(f"{number} {number + place} boats of {place * number} rained in.\n" for place in range(9))
+    return "".join(f"{number} {number + position} boats of {position * number} rained in.\n" for position in range(9))
 
 
 def build(folder: Path, text: str, settings: CorpusSettings, **options: Any) -> tuple[dict[str, Any], list[dict]]:

@@ -91,8 +91,8 @@ def test_the_index_is_made_once_and_documents_of_a_step_are_fetched_together(
         return [(folder / name.rsplit("/", 1)[1]).read_bytes()[begin:end] for name, begin, end in ranges]
 
     monkeypatch.setattr("bertsmith.corpus.streamed.read_ranges", read_ranges)
-    found, expected = (stream_of(corpus).step_rows(0).token_ids for corpus in (streamed, Corpus.open(folder)))
-    assert np.array_equal(found, expected)
+    result, expected = (stream_of(corpus).step_rows(0).token_ids for corpus in (streamed, Corpus.open(folder)))
+    assert np.array_equal(result, expected)
     assert len(calls) == 1
     assert calls[0] > 2
 

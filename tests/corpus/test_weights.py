@@ -32,25 +32,25 @@ def counts(folder: Path, held_out: float, **weights: float) -> tuple[dict[str, l
         replace=True,
     )  # fmt: skip
     corpus = Corpus.open(folder / "corpus")
-    found: dict[str, list[str]] = {"boat": [], "home": []}
+    result: dict[str, list[str]] = {"boat": [], "home": []}
     for number in range(corpus.num_documents):
-        found[Path(corpus.document_source(number)).stem].append(tokenizer.decode(corpus.document_tokens(number)))
-    return found, manifest
+        result[Path(corpus.document_source(number)).stem].append(tokenizer.decode(corpus.document_tokens(number)))
+    return result, manifest
 
 
 def test_documents_are_written_as_often_as_their_weight_says(tmp_path: Path) -> None:
     plain, manifest = counts(tmp_path, 0.1)
     assert "sources" not in manifest
-    found, manifest = counts(tmp_path, 0.1, boat=2.5, home=0.25)
-    assert set(found["boat"]) == set(plain["boat"]), "what is held out does not change"
-    times = {one: found["boat"].count(one) for one in plain["boat"]}
+    result, manifest = counts(tmp_path, 0.1, boat=2.5, home=0.25)
+    assert set(result["boat"]) == set(plain["boat"]), "what is held out does not change"
+    times = {one: result["boat"].count(one) for one in plain["boat"]}
     assert set(times.values()) == {2, 3}
     assert sum(times.values()) / len(times) == pytest.approx(2.5, abs=0.1)
-    assert set(found["home"]) <= set(plain["home"])
-    assert len(found["home"]) == len(set(found["home"]))
-    assert len(found["home"]) / len(plain["home"]) == pytest.approx(0.25, abs=0.08)
+    assert set(result["home"]) <= set(plain["home"])
+    assert len(result["home"]) == len(set(result["home"]))
+    assert len(result["home"]) / len(plain["home"]) == pytest.approx(0.25, abs=0.08)
     boat, home = manifest["sources"]
-    assert (boat["weight"], boat["documents"], boat["written"]) == (2.5, len(plain["boat"]), len(found["boat"]))
+    assert (boat["weight"], boat["documents"], boat["written"]) == (2.5, len(plain["boat"]), len(result["boat"]))
     assert boat["tokens"] + home["tokens"] == manifest["tokens"]
 
 
@@ -58,8 +58,8 @@ def test_a_weight_of_zero_leaves_a_source_out_and_one_changes_nothing(tmp_path: 
     plain, _ = counts(tmp_path, 0.0)
     same, _ = counts(tmp_path, 0.0, boat=1)
     assert same == plain
-    found, _ = counts(tmp_path, 0.0, home=0)
-    assert found == {"boat": plain["boat"], "home": []}
+    result, _ = counts(tmp_path, 0.0, home=0)
+    assert result == {"boat": plain["boat"], "home": []}
 
 
 def test_the_report_has_the_shares_and_no_advice_on_copies(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    file, content, found = BAD_FILES[name]
-    with pytest.raises(InputError, match=re.escape(found)) as error:
+    file, content, result = BAD_FILES[name]
+    with pytest.raises(InputError, match=re.escape(result)) as error:
         read_choices(write(tmp_path / file, content))
     assert file in str(error.value)
     assert "\n" not in str(error.value)

@@ -102,7 +102,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     assert [list(example.tags) for example in read_conll(path).examples] == predicted
 
 
-def test_predictions_stand_beside_the_gold_tags(tmp_path: Path) -> None:
+def test_predictions_are_next_to_the_gold_tags(tmp_path: Path) -> None:
     examples = [
         TaggedExample(id="0", words=("a", "b"), tags=("O", "B-X")),
         TaggedExample(id="1", words=("c",), document=1),
@@ -133,8 +133,8 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    content, found = BAD_FILES[name]
-    with pytest.raises(InputError, match=re.escape(found)) as error:
+    content, result = BAD_FILES[name]
+    with pytest.raises(InputError, match=re.escape(result)) as error:
         read_conll(write(tmp_path / "a.txt", content))
     assert "a.txt" in str(error.value)
     assert "\n" not in str(error.value)

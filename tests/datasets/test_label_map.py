@@ -45,7 +45,7 @@ def test_a_label_that_the_map_lacks_is_named_with_its_row() -> None:
     )
 
 
-def test_labels_of_the_map_that_do_not_occur_are_told_for_training(capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_of_the_map_that_do_not_occur_are_reported_for_training(capsys: pytest.CaptureFixture[str]) -> None:
     renamed(texts("1", "1"), NAMES, types=False)
     assert capsys.readouterr().err == ""
     renamed(texts("1", "1"), NAMES, types=False, complete=True)

@@ -72,13 +72,13 @@ def test_the_order_of_labels_is_the_same_in_every_process() -> None:
         "print(class_labels([T(id='', first='', label='0' * n + '1') for n in range(20)]))"
     )
     seeds = ("0", "1", "2", "3")
-    found = {
+    result = {
         subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in seeds
     }
-    assert len(found) == 1
+    assert len(result) == 1
 
 
 def test_a_dash_among_the_labels_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

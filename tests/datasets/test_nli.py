@@ -60,11 +60,11 @@ def test_the_official_text_file_is_read(name: str, tmp_path: Path) -> None:
         packed = tmp_path / name
         packed.write_bytes(gzip.compress(path.read_bytes()))
         path = packed
-    found = read_nli("snli", path)
-    assert [one.label for one in found.examples] == GOLD
-    assert [one.id for one in found.examples] == ["0.jpg#1", "1.jpg#1", "2.jpg#1"]
-    assert (found.examples[1].first, found.examples[1].second) == PAIRS[1]
-    assert found.skipped == ()
+    result = read_nli("snli", path)
+    assert [one.label for one in result.examples] == GOLD
+    assert [one.id for one in result.examples] == ["0.jpg#1", "1.jpg#1", "2.jpg#1"]
+    assert (result.examples[1].first, result.examples[1].second) == PAIRS[1]
+    assert result.skipped == ()
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_copies_and_translations_are_read(names: tuple[str, str, str], labels: l
 
 def test_a_pair_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> None:
     path = official(tmp_path / "snli.txt", ["-", "neutral", "-"])
-    found = read_nli("snli", path)
-    assert [one.label for one in found.examples] == ["neutral"]
+    result = read_nli("snli", path)
+    assert [one.label for one in result.examples] == ["neutral"]
     reason = "the label '-', on which the annotators did not agree"
-    assert found.skipped == ((f"line 2 of '{path}'", reason), (f"line 4 of '{path}'", reason))
+    assert result.skipped == ((f"line 2 of '{path}'", reason), (f"line 4 of '{path}'", reason))
     copy = tmp_path / "copy.jsonl"
     rows = records([-1, 0, 2], ("premise", "hypothesis", "label"))
     copy.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    found = read_nli("snli", copy)
-    assert [one.label for one in found.examples] == ["entailment", "contradiction"]
-    assert found.skipped == ((f"line 1 of '{copy}'", "the label '-1', which means none"),)
+    result = read_nli("snli", copy)
+    assert [one.label for one in result.examples] == ["entailment", "contradiction"]
+    assert result.skipped == ((f"line 1 of '{copy}'", "the label '-1', which means none"),)
     with pytest.raises(InputError, match=r"pairs with a gold label in .*; found 3 rows without"):
         read_nli("snli", official(tmp_path / "test.txt", ["-", "-", "-"]))
 
@@ -141,10 +141,10 @@ def test_the_official_files_of_xnli_are_read_and_translations_have_ids_of_their_
     records = [{**row, "annotator_labels": [row["gold_label"]] * 5} for row in rows]
     lines.write_text("".join(json.dumps(row) + "\n" for row in records), encoding="utf-8")
     for path in (table, lines):
-        found = read_nli("xnli", path).examples
-        assert [one.id for one in found] == ["de-0", "de-1", "de-2", "en-0", "en-1", "en-2"]
-        assert [one.label for one in found] == GOLD * 2
-        assert found[0].first == f'"{PAIRS[0][0]}'
+        result = read_nli("xnli", path).examples
+        assert [one.id for one in result] == ["de-0", "de-1", "de-2", "en-0", "en-1", "en-2"]
+        assert [one.label for one in result] == GOLD * 2
+        assert result[0].first == f'"{PAIRS[0][0]}'
         assert [one.id for one in read_nli("xnli", path, language="en").examples] == ["0", "1", "2"]
 
 
@@ -170,6 +170,6 @@ def test_other_files_are_refused(content: str, message: str, tmp_path: Path) -> 
 
 
 def test_the_validation_file_of_snli_is_read(real_data: Path) -> None:
-    found = read_nli("snli", real_data / "nli" / "snli_val.tsv")
-    assert len(found.examples) + len(found.skipped) == 1000
-    assert {one.label for one in found.examples} == set(GOLD)
+    result = read_nli("snli", real_data / "nli" / "snli_val.tsv")
+    assert len(result.examples) + len(result.skipped) == 1000
+    assert {one.label for one in result.examples} == set(GOLD)

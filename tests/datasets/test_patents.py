@@ -24,20 +24,20 @@ def test_uspto_2m_is_title_and_abstract_with_subclasses(tmp_path: Path) -> None:
         {"No": "US3", "Title": "", "Abstract": "", "Subclass_labels": ["H04M"]},
     ]
     path = write(tmp_path / "USPTO.jsonl", "".join(json.dumps(one) + "\n" for one in records))
-    found = read_patents(path)
-    assert [(one.id, one.first, one.label) for one in found.examples] == [
+    result = read_patents(path)
+    assert [(one.id, one.first, one.label) for one in result.examples] == [
         ("US1", "A boat It has a sail.", ("B63H", "B63B")),
         ("US2", "A phone It rings.", ("H04M",)),
     ]
-    assert [reason for _, reason in found.skipped] == ["no text"]
+    assert [reason for _, reason in result.skipped] == ["no text"]
     assert read_patents(path, gold=False).examples[0].label is None
 
 
 def test_claims_are_cut_to_the_first_and_codes_to_the_subclass(tmp_path: Path) -> None:
     claims = "1. A boat with a sail. 2. The boat of claim 1."
     path = write(tmp_path / "a.tsv", f"patent_id\tclaims\tcpc_ids\n7\t{claims}\tB63H 9/06; B63H 9/08, H04L12/56\n")
-    (found,) = read_patents(path).examples
-    assert (found.id, found.first, found.label) == ("7", "A boat with a sail.", ("B63H", "H04L"))
+    (result,) = read_patents(path).examples
+    assert (result.id, result.first, result.label) == ("7", "A boat with a sail.", ("B63H", "H04L"))
 
 
 @given(st.text())

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from bertsmith.task_data.task_files import read_examples, read_task
 from bertsmith.tasks.named_tasks import PRESETS, bundled_examples
-from bertsmith.tasks.task_files import read_examples, read_task
 
 ASKED_IN_THE_EXAMPLE = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 
@@ -13,14 +13,14 @@ ASKED_IN_THE_EXAMPLE = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_as_many_texts_of_each_label_and_none_twice(name):
     path = bundled_examples(name)
-    found = read_examples(name, path)
-    counts = Counter(example.label for example in found.examples)
+    result = read_examples(name, path)
+    counts = Counter(example.label for example in result.examples)
     assert set(counts) == set(PRESETS[name])
     assert len(set(counts.values())) == 1
     assert 48 <= counts.total() <= 80
-    assert found.skipped == ()
-    assert len({example.first.lower() for example in found.examples}) == counts.total()
-    assert all(example.first == " ".join(example.first.split()) for example in found.examples)
+    assert result.skipped == ()
+    assert len({example.first.lower() for example in result.examples}) == counts.total()
+    assert all(example.first == " ".join(example.first.split()) for example in result.examples)
 
 
 @pytest.mark.parametrize("name", ["spam", "spam4"])

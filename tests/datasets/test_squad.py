@@ -101,10 +101,10 @@ def test_an_answer_is_moved_to_the_nearest_of_its_places(
     if not text:
         return
     path = write(tmp_path_factory.mktemp("squad") / "a.json", question("q", answer(text, start)), context=context)
-    (found,) = read_squad(path).examples[0].answers
+    (result,) = read_squad(path).examples[0].answers
     places = [place for place in range(len(context)) if context.startswith(text, place)]
-    assert context[found.start :].startswith(found.text)
-    assert abs(found.start - start) <= min(abs(place - start) for place in places)
+    assert context[result.start :].startswith(result.text)
+    assert abs(result.start - start) <= min(abs(place - start) for place in places)
 
 
 def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
@@ -193,10 +193,10 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    content, found = BAD_FILES[name]
+    content, result = BAD_FILES[name]
     path = tmp_path / "a.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=re.escape(found.replace("PATH", str(path)))) as error:
+    with pytest.raises(InputError, match=re.escape(result.replace("PATH", str(path)))) as error:
         read_squad(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)

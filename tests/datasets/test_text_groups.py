@@ -42,9 +42,9 @@ def test_triplets_may_have_several_negatives_and_fewer_in_some_rows(tmp_path: Pa
 
 def test_the_same_text_twice_is_skipped_and_listed(tmp_path: Path) -> None:
     path = table(tmp_path, "anchor|positive", "a|a", "b|c")
-    found = read_groups("pairs", path)
-    assert [example.first for example in found.examples] == ["b"]
-    assert found.skipped == ((f"line 2 of '{path}'", "the same text twice"),)
+    result = read_groups("pairs", path)
+    assert [example.first for example in result.examples] == ["b"]
+    assert result.skipped == ((f"line 2 of '{path}'", "the same text twice"),)
     # Two equal texts with a score say how similar equal texts are.
     assert len(read_groups("similarity", table(tmp_path, "text1|text2|score", "a|a|5", "b|c|0")).examples) == 2
 

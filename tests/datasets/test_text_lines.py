@@ -26,7 +26,7 @@ from bertsmith.errors import ConfigError, InputError
         ("\ufeffä\u2028b\x0bc\n".encode(), ["ä\u2028b\x0bc"]),
     ],
 )
-def test_a_text_is_what_stands_before_a_line_feed(tmp_path, data, texts):
+def test_a_text_is_everything_before_a_line_feed(tmp_path, data, texts):
     (tmp_path / "a.txt").write_bytes(data)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data))
     assert list(TextLines(tmp_path / "a.txt")) == list(TextLines(tmp_path / "a.txt.gz")) == texts
@@ -187,6 +187,6 @@ def test_the_longest_line_is_longer_than_what_a_corpus_keeps():
     assert text_lines.LONGEST_RECORD > sources.LONGEST_LINE
 
 
-def test_a_folder_is_told_as_one(tmp_path):
+def test_a_folder_is_reported_as_a_folder(tmp_path):
     with pytest.raises(InputError, match="found a folder; name a file"):
         list(TextLines(tmp_path))

@@ -15,7 +15,7 @@ from bertsmith.demo.labelled import (
     keep_share,
     write_labelled,
 )
-from bertsmith.tasks.task_files import read_task
+from bertsmith.task_data.task_files import read_task
 
 
 def documents(name: str, count: int, sentences: int = 10) -> list[list[str]]:
@@ -71,9 +71,9 @@ def test_sources_are_the_texts_or_the_entries_of_a_single_folder(tmp_path):
     (tmp_path / "books" / "poems").mkdir(parents=True)
     for name in ("a.txt", "b.txt.gz", "poems/one.txt", "poems/two.txt", ".hidden.txt", "notes.py"):
         (tmp_path / "books" / name).write_text("This is a line.\nThis is another one.\n", encoding="utf-8")
-    found = documents_by_source([tmp_path / "books"])
-    assert list(found) == ["a", "poems"], "b.txt.gz is no gzip file"
-    assert len(found["poems"]) == 2
+    result = documents_by_source([tmp_path / "books"])
+    assert list(result) == ["a", "poems"], "b.txt.gz is no gzip file"
+    assert len(result["poems"]) == 2
     assert list(documents_by_source([tmp_path / "books" / "a.txt", tmp_path / "books"])) == ["a", "books"]
     twins = [tmp_path / "books" / "poems" / "one.txt", tmp_path / "one.txt"]
     twins[1].write_text("This is a line.\n", encoding="utf-8")

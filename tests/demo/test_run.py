@@ -124,7 +124,7 @@ def test_a_classifier_without_time_gets_fewer_sentences_and_a_late_demo_says_so(
     assert planned["seconds"] <= demo.CLASSIFIER_SHARE * 6
     assert "training a classifier of 2 labels, planned for 1 s" in said
     assert re.search(r"the time left is too short for \d+ labelled sentences, so 48 are used", said)
-    assert "cheap systems to compare with: 2 systems in" in said
+    assert "baselines: 2 systems in" in said
     assert "training: 1 step in" in said
     assert re.search(r"warning: the demo took .* because this machine is slow or busy", said)
     assert result.classifier.num_dev == 48

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
 WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")

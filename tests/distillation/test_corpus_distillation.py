@@ -99,8 +99,8 @@ def test_a_distilbert_is_taught_and_loads_elsewhere_with_equal_numbers(
     with torch.no_grad():
         wanted = peer(input_ids=torch.tensor([[2, 7, 8, 9, 3]])).logits[0]
     batch = Batch.from_flat(np.array([2, 7, 8, 9, 3]), np.zeros(5, np.int64), [5])
-    found = load_pretrained(folder).model.eval()(batch, masked=torch.arange(5)).mlm_logits
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    result = load_pretrained(folder).model.eval()(batch, masked=torch.arange(5)).mlm_logits
+    torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

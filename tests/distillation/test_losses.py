@@ -34,7 +34,7 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
     count = batch.batch.num_tokens if batch.read is None else len(batch.read.positions)
     outputs = task.head.outputs
     student, teacher = drawn(count, outputs, seed=1), 3 * drawn(count, outputs, seed=2)
-    found = task.soft_loss(student, teacher, batch, temperature).item()
+    result = task.soft_loss(student, teacher, batch, temperature).item()
     mine, theirs = student.numpy(), teacher.numpy()
     units = batch.unit_of_row.numpy()
     if kind == "windows" or task.head.windows:
@@ -59,7 +59,7 @@ def test_soft_targets_are_those_of_every_kind_of_task(kind: str, temperature: fl
         wanted = (
             sum(soft_targets(mine[row, side], theirs[row, side], temperature) for row in rows for side in (0, 1)) / 2
         )
-    assert found == pytest.approx(wanted, rel=1e-9)
+    assert result == pytest.approx(wanted, rel=1e-9)
     assert task.soft_loss(teacher, teacher, batch, temperature).item() == pytest.approx(0, abs=1e-12)
 
 
@@ -84,18 +84,18 @@ def test_states_and_attention_equal_the_slow_version() -> None:
     student, teacher = [drawn(11, 8, seed=n) for n in range(3)], [drawn(11, 12, seed=10 + n) for n in range(5)]
     projection = ScaledLinear(8, 12).double()
     pairs = layer_map(2, 4)
-    found = state_loss(
+    result = state_loss(
         [one.float() for one in student], [one.float() for one in teacher], pairs, LENGTHS, projection.float()
     )
     weight, bias = (one.detach().double().numpy() for one in (projection.weight, projection.bias))
     rows = [slice(begin, end) for begin, end in itertools.pairwise(EDGES)]
-    for row, value in zip(rows, found.tolist(), strict=True):
+    for row, value in zip(rows, result.tolist(), strict=True):
         parts = ([one[row].numpy() for one in side] for side in (student, teacher))
         assert value == pytest.approx(states_of_row(*parts, pairs, weight, bias), rel=1e-5)
     mine = [(drawn(11, 8, seed=20 + n), drawn(11, 8, seed=30 + n)) for n in range(2)]
     theirs = [(drawn(11, 12, seed=40 + n), drawn(11, 12, seed=50 + n)) for n in range(4)]
-    found = attention_loss(mine, theirs, pairs, runs_of(LENGTHS, LENGTHS), heads=4)
-    for row, value in zip(rows, found.tolist(), strict=True):
+    result = attention_loss(mine, theirs, pairs, runs_of(LENGTHS, LENGTHS), heads=4)
+    for row, value in zip(rows, result.tolist(), strict=True):
         sides = ([(q[row].numpy(), k[row].numpy()) for q, k in side] for side in (mine, theirs))
         assert value == pytest.approx(attention_of_row(*sides, pairs, heads=4), rel=1e-5)
     close = cosine_loss(student[0], student[1], LENGTHS)

@@ -21,8 +21,8 @@ def test_a_linear_model_fits_distributions() -> None:
         logits = vectors @ draw.standard_normal((4, outputs))
         wanted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         model = fit_linear(vectors, wanted, num_outputs=outputs, penalties=(1e-3,), exclusive=True)
-        found = model.outputs(vectors)
-        chances = np.exp(found) / np.exp(found).sum(axis=1, keepdims=True)
+        result = model.outputs(vectors)
+        chances = np.exp(result) / np.exp(result).sum(axis=1, keepdims=True)
         assert np.abs(chances - wanted).max() < 0.02
 
 

@@ -11,8 +11,8 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.pruning import head_importance, heads_to_remove, without_heads
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import ConfigError
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 from distillation.distillation_samples import write_teacher
 from tasks.task_samples import examples_of
 
@@ -36,14 +36,14 @@ def loss_with_gate(folder: Path, layer: int, head: int, gate: float, unit: int) 
 
 
 def test_the_importance_is_the_slope_of_a_gate(teacher: Path) -> None:
-    found = head_importance(load_any(teacher), examples_of("single", 4))
+    result = head_importance(load_any(teacher), examples_of("single", 4))
     slopes = np.zeros((2, 4))
     for layer in range(2):
         for head in range(4):
             for unit in range(4):
                 ends = [loss_with_gate(teacher, layer, head, gate, unit) for gate in (1.01, 0.99)]
                 slopes[layer, head] += abs(ends[0] - ends[1]) / 0.02
-    np.testing.assert_allclose(found, slopes / np.linalg.norm(slopes, axis=1, keepdims=True), rtol=0.02, atol=1e-3)
+    np.testing.assert_allclose(result, slopes / np.linalg.norm(slopes, axis=1, keepdims=True), rtol=0.02, atol=1e-3)
 
 
 def test_removed_heads_have_no_part_and_the_others_stay(teacher: Path) -> None:

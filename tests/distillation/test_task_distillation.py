@@ -75,10 +75,10 @@ def test_stored_logits_of_long_texts_are_those_of_the_teacher(
     assert len(features.rows) > 2 * 5
     runtime = choose("cpu", "fp32")
     expected = task_logits(model, features, runtime)
-    found = stored.stored_logits(tmp_path / "logits", model, "digest", features, runtime, 512)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    result = stored.stored_logits(tmp_path / "logits", model, "digest", features, runtime, 512)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     again = stored.stored_logits(tmp_path / "logits", model, "digest", features, runtime, 512)
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(again, result)
 
 
 def test_soft_targets_alone_make_the_student_answer_like_its_teacher(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_soft_targets_alone_make_the_student_answer_like_its_teacher(tmp_path: P
     for epochs in (0.2, 15.0):
         run = tmp_path / f"run-{epochs:g}"
         distill(teacher, run, train=train, dev=train, **{**FAST, **weights, "epochs": epochs, "start": "random"})
-        found = [load_predictor(place).predict(examples_of("single", 48, 3)) for place in (teacher, run / "model")]
-        gaps = [abs(a.probabilities[0] - b.probabilities[0]) for a, b in zip(*found, strict=True)]
+        result = [load_predictor(place).predict(examples_of("single", 48, 3)) for place in (teacher, run / "model")]
+        gaps = [abs(a.probabilities[0] - b.probabilities[0]) for a, b in zip(*result, strict=True)]
         errors.append(float(np.mean(gaps)))
     assert errors[1] < 0.3 * errors[0]
 

@@ -23,7 +23,7 @@ SENTENCE = 6  # tokens of each
 def write_language(path: Path, documents: int, letter: str) -> None:
     """Documents of three sentences, each of them different."""
     texts = [
-        "".join(f"the {letter} {number % 10} {number // 10} {place} .\n" for place in range(3))
+        "".join(f"the {letter} {number % 10} {number // 10} {position} .\n" for position in range(3))
         for number in range(documents)
     ]
     write(path, "\n".join(texts))

@@ -93,9 +93,9 @@ def test_wikiextractor_files_are_read_as_they_come(tmp_path: Path) -> None:
     write(tmp_path / "out" / "AB" / "wiki_02.gz", gzip.compress(WIKI.encode()))
     write(tmp_path / "out" / "AB" / "notes", "It rained.\n")
     report = ReadReport()
-    found = sentences_of(read_documents([tmp_path / "out"], report=report))
+    result = sentences_of(read_documents([tmp_path / "out"], report=report))
     wiki = [["Boats", *STORIES[0]], ["Rain", *STORIES[1]]]
-    assert found == [*wiki, *STORIES, *wiki]
+    assert result == [*wiki, *STORIES, *wiki]
     assert (report.files, report.skipped_files) == (3, 1)
     assert report.divisions == {"marks": 2}
 
@@ -150,10 +150,10 @@ def test_documents_do_not_depend_on_the_size_of_blocks(
     path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
     whole = read(path, form=form)
     settings = ReadingSettings(form=form)
-    found = next(item for item in read_blocks([path], settings) if isinstance(item, TextBlock))
+    result = next(item for item in read_blocks([path], settings) if isinstance(item, TextBlock))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "BLOCK_BYTES", size)
-        patch.setattr(readers, "_form", lambda *_: (found.form, found.division))
+        patch.setattr(readers, "_form", lambda *_: (result.form, result.division))
         patch.setattr(readers, "_head", lambda stream: stream.read(size))
         assert sentences_of(read_documents([path], settings)) == whole
 
@@ -161,8 +161,8 @@ def test_documents_do_not_depend_on_the_size_of_blocks(
 def test_the_detected_form_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", STORY)
     write(tmp_path / "b.txt", PROSE)
-    found = [item for item in read_blocks([tmp_path], ReadingSettings()) if isinstance(item, FileRead)]
-    assert [(Path(file.name).name, file.form, file.bytes) for file in found] == [
+    result = [item for item in read_blocks([tmp_path], ReadingSettings()) if isinstance(item, FileRead)]
+    assert [(Path(file.name).name, file.form, file.bytes) for file in result] == [
         ("a.txt", "lines", len(STORY)),
         ("b.txt", "wrapped", len(PROSE)),
     ]
@@ -384,8 +384,8 @@ def test_overlong_lines_are_cut_between_characters(tmp_path_factory: pytest.Temp
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.txt", STORY)
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
-    found = list(find_sources([tmp_path / "in"]))
-    assert [type(item) for item in found] == [Source, Skipped]
+    result = list(find_sources([tmp_path / "in"]))
+    assert [type(item) for item in result] == [Source, Skipped]
 
 
 def test_lone_surrogates_in_json_are_dropped_and_counted(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def test_marks_of_scripts_without_spaces_need_no_space() -> None:
     ],
 )  # fmt: skip
 def test_each_script_has_its_full_stops(text: str) -> None:
-    found = split_sentences(text)
-    assert len(found) == (3 if text.startswith("你") else 2)
-    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+    result = split_sentences(text)
+    assert len(result) == (3 if text.startswith("你") else 2)
+    assert "".join(result).replace(" ", "") == text.replace(" ", "")
 
 
 def test_text_without_capitals_is_split_at_every_mark() -> None:

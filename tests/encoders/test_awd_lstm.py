@@ -23,9 +23,9 @@ def config(**changes):
 
 
 def model(**changes) -> AwdLstmModel:
-    found = new_encoder(config(**changes), seed=3).double()
-    assert isinstance(found, AwdLstmModel)
-    return found
+    result = new_encoder(config(**changes), seed=3).double()
+    assert isinstance(result, AwdLstmModel)
+    return result
 
 
 def batch(lengths=LENGTHS, row_ids=None, seed=0) -> Batch:
@@ -44,22 +44,22 @@ def part(whole: Batch, start: int, stop: int) -> Batch:
 
 
 def test_the_hidden_states_are_those_of_three_layers_of_torch():
-    found, words = model(), batch()
-    states = F.embedding(words.token_ids, found.word_table).split(LENGTHS)
-    for layer, (inputs, cells) in zip(found.layers, ((8, 12), (12, 12), (12, 8)), strict=True):
+    result, words = model(), batch()
+    states = F.embedding(words.token_ids, result.word_table).split(LENGTHS)
+    for layer, (inputs, cells) in zip(result.layers, ((8, 12), (12, 12), (12, 8)), strict=True):
         theirs = nn.LSTM(inputs, cells).double()
         theirs.load_state_dict(layer.state_dict())
         states = [theirs(one)[0] for one in states]
-    torch.testing.assert_close(found(words), torch.cat(states))
+    torch.testing.assert_close(result(words), torch.cat(states))
 
 
 @DIRECTIONS
 @pytest.mark.parametrize("dropped", [False, True])
 def test_packed_rows_equal_rows_one_by_one(direction, dropped):
-    found, words = model(direction=direction), batch(row_ids=(4, 0, 7))
+    result, words = model(direction=direction), batch(row_ids=(4, 0, 7))
 
     def read(one: Batch) -> torch.Tensor:
-        return found(one, noise=RowNoise(1, 2, one.row_ids) if dropped else None)
+        return result(one, noise=RowNoise(1, 2, one.row_ids) if dropped else None)
 
     whole = read(words)
     for number, states in enumerate(whole.split(LENGTHS)):
@@ -69,13 +69,13 @@ def test_packed_rows_equal_rows_one_by_one(direction, dropped):
 
 @DIRECTIONS
 def test_parts_with_a_memory_equal_the_whole(direction):
-    found, words = model(direction=direction), batch((6, 6, 6))
+    result, words = model(direction=direction), batch((6, 6, 6))
     memory, parts = Memory(), {}
     spans = [(0, 1), (1, 4), (4, 6)]
     for span in spans if direction == "forward" else reversed(spans):
-        parts[span] = found(part(words, *span), memory=memory).view(3, -1, 8)
+        parts[span] = result(part(words, *span), memory=memory).view(3, -1, 8)
     assert memory.lengths == (6, 6, 6)
-    torch.testing.assert_close(torch.cat([parts[span] for span in spans], dim=1).flatten(0, 1), found(words))
+    torch.testing.assert_close(torch.cat([parts[span] for span in spans], dim=1).flatten(0, 1), result(words))
 
 
 def test_a_backward_model_is_the_forward_model_on_reversed_rows():
@@ -88,10 +88,10 @@ def test_a_backward_model_is_the_forward_model_on_reversed_rows():
 
 def test_variational_masks_are_one_per_sequence_and_differ_between_sequences_and_steps():
     none = {f"{name}_dropout_prob": 0.0 for name in ("input", "hidden", "embedding", "weight")}
-    found, words = model(output_dropout_prob=0.5, **none), batch((6, 6))
+    result, words = model(output_dropout_prob=0.5, **none), batch((6, 6))
 
     def kept(step: int) -> torch.Tensor:
-        return (found(words, noise=RowNoise(1, step, words.row_ids)) != 0).view(2, 6, 8)
+        return (result(words, noise=RowNoise(1, step, words.row_ids)) != 0).view(2, 6, 8)
 
     first = kept(0)
     assert (first == first[:, :1]).all()
@@ -102,20 +102,20 @@ def test_variational_masks_are_one_per_sequence_and_differ_between_sequences_and
 
 def test_dropped_word_types_are_dropped_at_each_of_their_places():
     none = {f"{name}_dropout_prob": 0.0 for name in ("input", "hidden", "output", "weight")}
-    found, ids = model(embedding_dropout_prob=0.5, **none), np.tile(np.arange(20), 3)
+    result, ids = model(embedding_dropout_prob=0.5, **none), np.tile(np.arange(20), 3)
     words, trace = Batch.from_flat(ids, np.zeros_like(ids), (60,)), Trace()
-    found(words, noise=RowNoise(1, 2, (0,)), trace=trace)
+    result(words, noise=RowNoise(1, 2, (0,)), trace=trace)
     places = trace.hidden_states[0].view(3, 20, 8)
     gone = (places == 0).all(dim=2)
     assert (gone == gone[:1]).all()
     assert 0 < gone[0].sum() < 20
-    table = found.word_table[:20]
+    table = result.word_table[:20]
     torch.testing.assert_close(places[0][~gone[0]], 2 * table[~gone[0]])
 
 
 def test_the_mask_of_the_hidden_weights_belongs_to_the_step_and_holds_for_a_whole_sequence():
     none = {f"{name}_dropout_prob": 0.0 for name in ("input", "hidden", "output", "embedding")}
-    found, words = model(weight_dropout_prob=0.5, **none), batch((8,))
+    result, words = model(weight_dropout_prob=0.5, **none), batch((8,))
     mask = RowNoise(1, 2, (9,)).keep_in_step(0.5, "weights of layer 1", 48 * 12, torch.float64)
     assert 0.4 < mask.mean() < 0.6
     expected = model(**none, weight_dropout_prob=0.0)
@@ -124,16 +124,16 @@ def test_the_mask_of_the_hidden_weights_belongs_to_the_step_and_holds_for_a_whol
             shape = layer.weight_hh_l0
             kept = RowNoise(1, 2, (0,)).keep_in_step(0.5, f"weights of layer {number}", shape.numel(), shape.dtype)
             shape.mul_(kept.view_as(shape) * 2)
-    torch.testing.assert_close(found(words, noise=RowNoise(1, 2, words.row_ids)), expected(words))
-    other = found(words, noise=RowNoise(1, 3, words.row_ids))
+    torch.testing.assert_close(result(words, noise=RowNoise(1, 2, words.row_ids)), expected(words))
+    other = result(words, noise=RowNoise(1, 3, words.row_ids))
     assert not torch.allclose(other, expected(words))
 
 
 def test_positions_that_are_read_are_those_of_the_whole():
-    found, words = model(), batch()
+    result, words = model(), batch()
     read = Read.at(words, np.array([0, 4, 6, 15]))
     trace = Trace()
-    torch.testing.assert_close(found(words, read=read, trace=trace), found(words)[read.positions])
+    torch.testing.assert_close(result(words, read=read, trace=trace), result(words)[read.positions])
     assert [tuple(state.shape) for state in trace.hidden_states] == [(16, 8), (16, 12), (16, 12), (4, 8)]
 
 
@@ -157,12 +157,12 @@ def test_gradients_flow_through_the_last_tokens_that_are_read_and_values_are_tho
 
 
 def test_lower_encoders_stop_at_their_layer():
-    found, words = model(), batch()
+    result, words = model(), batch()
     trace = Trace()
-    found(words, trace=trace)
+    result(words, trace=trace)
     for depth in range(4):
-        torch.testing.assert_close(found.lower(depth)(words), trace.hidden_states[depth])
-    assert found.widths == (8, 12, 12, 8)
+        torch.testing.assert_close(result.lower(depth)(words), trace.hidden_states[depth])
+    assert result.widths == (8, 12, 12, 8)
 
 
 def test_the_base_size_has_the_layers_of_the_paper():

@@ -41,8 +41,8 @@ def test_vectors_equal_those_of_the_oracle(together):
     weights = {name: parameter.detach().numpy() for name, parameter in cnn.named_parameters()}
     expected = np.stack([piece_vector(piece, weights) for piece in VOCABULARY.pieces])
     ids = torch.arange(len(VOCABULARY))
-    found = cnn(ids, torch.float64) if together else torch.cat([cnn(one[None], torch.float64) for one in ids])
-    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-12)
+    result = cnn(ids, torch.float64) if together else torch.cat([cnn(one[None], torch.float64) for one in ids])
+    np.testing.assert_allclose(result.detach().numpy(), expected, atol=1e-12)
     np.testing.assert_allclose(cnn.table().numpy(), expected, atol=1e-12)
 
 
@@ -56,9 +56,9 @@ def test_a_batch_computes_each_distinct_piece_once():
     cnn = encoder()
     counts = count_encoded(cnn)
     ids = torch.tensor([7, 5, 7, 7, 6, 5])
-    found = cnn(ids, torch.float64)
+    result = cnn(ids, torch.float64)
     assert counts == [3]
-    torch.testing.assert_close(found[0], found[3])
+    torch.testing.assert_close(result[0], result[3])
 
 
 def test_repeated_pieces_receive_the_sum_of_their_gradients():
@@ -66,7 +66,9 @@ def test_repeated_pieces_receive_the_sum_of_their_gradients():
     ids = torch.tensor([7, 5, 7, 7])
     scale = torch.randn(4, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     (one(ids, torch.float64) * scale).sum().backward()
-    sum((other(ids[place : place + 1], torch.float64) * scale[place]).sum() for place in range(4)).backward()
+    sum(
+        (other(ids[position : position + 1], torch.float64) * scale[position]).sum() for position in range(4)
+    ).backward()
     for (name, parameter), twin in zip(one.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, twin.grad, msg=name)
 

@@ -31,8 +31,7 @@ def model(**changes: object) -> ElmoModel:
 
 
 def batch(*rows: list[int]) -> Batch:
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows])
+    return Batch.from_rows(rows)
 
 
 @torch.no_grad()
@@ -45,13 +44,13 @@ def layers(encoder: ElmoModel, *rows: list[int]) -> list[torch.Tensor]:
 def test_all_layers_equal_those_of_the_oracle_row_by_row():
     encoder = model()
     weights = {name: parameter.detach().numpy() for name, parameter in encoder.named_parameters()}
-    found = layers(encoder, *ROWS)
+    result = layers(encoder, *ROWS)
     expected = [
         hidden_states([VOCABULARY.pieces[id] for id in row], weights, layers=2, cell_clip=0.4, projection_clip=0.3)
         for row in ROWS
     ]
-    assert len(found) == 3
-    for number, states in enumerate(found):
+    assert len(result) == 3
+    for number, states in enumerate(result):
         whole = np.concatenate([row[number] for row in expected])
         np.testing.assert_allclose(states.numpy(), whole, atol=1e-12)
     assert np.abs(np.concatenate([row[1] for row in expected])).max() == 0.3, "the clip is reached"
@@ -82,10 +81,10 @@ def test_a_row_is_read_where_each_half_has_seen_all_of_it():
     rows = batch(*ROWS)
     with torch.no_grad():
         whole = encoder(rows)
-        found = encoder(rows, read=encoder.read_of_rows(rows))
+        result = encoder(rows, read=encoder.read_of_rows(rows))
     ends = np.cumsum(rows.lengths)
     expected = torch.cat([whole[ends - 1, :4], whole[ends - rows.lengths, 4:]], dim=1)
-    assert torch.equal(found, expected)
+    assert torch.equal(result, expected)
     assert torch.equal(encoder.lower(1)(rows), layers(encoder, *ROWS)[1])
 
 

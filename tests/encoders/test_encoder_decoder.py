@@ -1,6 +1,5 @@
 """The encoder-decoder Transformer: against torch.nn.Transformer, what each position sees, reading on with a memory."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -27,8 +26,7 @@ def model(**changes: object) -> EncoderDecoder:
 
 
 def batch(*rows: list[int]) -> Batch:
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, 0 * ids, [len(row) for row in rows])
+    return Batch.from_rows(rows)
 
 
 def same_attention(theirs: nn.MultiheadAttention, ours: nn.Module, prefix: str, output: str) -> None:
@@ -72,8 +70,8 @@ def logits_of_torch(one: EncoderDecoder, source: list[int], target: list[int]) -
 def test_the_logits_equal_those_of_torch_pair_by_pair():
     one = model()
     with torch.no_grad():
-        found = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
-    for logits, source, target in zip(found, SOURCES, TARGETS, strict=True):
+        result = one(batch(*SOURCES), batch(*TARGETS)).split([len(row) for row in TARGETS])
+    for logits, source, target in zip(result, SOURCES, TARGETS, strict=True):
         torch.testing.assert_close(logits, logits_of_torch(one, source, target), atol=1e-10, rtol=1e-10)
 
 

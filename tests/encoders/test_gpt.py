@@ -19,7 +19,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
-from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.task_data.spec_of_model import spec_of
 from model.examples import random_batch, shake, small_config
 from tasks.task_samples import TOKENIZER
 
@@ -90,8 +90,8 @@ def test_logits_and_gradients_equal_those_of_transformers(tmp_path: Path, activa
     torch.nn.functional.cross_entropy(
         model(batch, masked=torch.arange(batch.num_tokens)).mlm_logits, targets
     ).backward()
-    found = torch.cat([theirs(ids[None]).logits[0] for ids in batch.token_ids.split(LENGTHS)])
-    torch.nn.functional.cross_entropy(found, targets).backward()
+    result = torch.cat([theirs(ids[None]).logits[0] for ids in batch.token_ids.split(LENGTHS)])
+    torch.nn.functional.cross_entropy(result, targets).backward()
     layers = [layer.attn.c_attn.weight.grad for layer in theirs.transformer.h]
     for ours, fused in zip(model.encoder.layers, layers, strict=True):
         joined = torch.cat([one.weight.grad.T for one in (ours.query, ours.key, ours.value)], dim=1)
@@ -146,29 +146,25 @@ def test_reading_in_parts_with_a_memory_gives_what_reading_at_once_gives(archite
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, 67, length) for length in lengths]
 
-    def batch_of(parts: list[np.ndarray]) -> Batch:
-        flat = np.concatenate(parts)
-        return Batch.from_flat(flat, 0 * flat, [len(part) for part in parts])
-
     with torch.no_grad():
-        whole = encoder(batch_of(rows)).split(lengths)
-        memory, found = Memory(), [[], [], []]
+        whole = encoder(Batch.from_rows(rows)).split(lengths)
+        memory, result = Memory(), [[], [], []]
         for part in range(3):
-            batch = batch_of([row[cut[part] : cut[part + 1]] for row, cut in zip(rows, cuts, strict=True)])
+            batch = Batch.from_rows([row[cut[part] : cut[part + 1]] for row, cut in zip(rows, cuts, strict=True)])
             copied = Memory(dict(memory.tensors), memory.lengths)
             last = encoder(batch, memory=copied, read=Read.last(batch))
             hidden = encoder(batch, memory=memory)
             torch.testing.assert_close(hidden[batch.last_positions], last)
-            for of_row, states in zip(found, hidden.split(list(batch.lengths)), strict=True):
+            for of_row, states in zip(result, hidden.split(list(batch.lengths)), strict=True):
                 of_row.append(states)
         assert memory.lengths == tuple(lengths)
-        for states, parts in zip(whole, found, strict=True):
+        for states, parts in zip(whole, result, strict=True):
             torch.testing.assert_close(torch.cat(parts), states)
         # Some of the sequences go on, in another order and without the longest.
-        more = batch_of([np.array([3]), np.array([4, 5])])
+        more = Batch.from_rows([np.array([3]), np.array([4, 5])])
         went_on = encoder(more, memory=memory.of_rows([2, 0])).split([1, 2])
         for row, tokens, states in ((2, [3], went_on[0]), (0, [4, 5], went_on[1])):
-            long = batch_of([np.append(rows[row], tokens)])
+            long = Batch.from_rows([np.append(rows[row], tokens)])
             torch.testing.assert_close(states, encoder(long)[-len(tokens) :])
 
 
@@ -184,8 +180,8 @@ def test_a_classifier_of_transformers_reads_the_last_token_and_has_no_bias(tmp_p
     assert spec_of(folder).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     predictor = load_predictor(tmp_path)
     texts = ["the good film", "it was a bad film ."]
-    found = predictor.predict([TextExample(id=str(row), first=text) for row, text in enumerate(texts)])
-    for text, prediction in zip(texts, found, strict=True):
+    result = predictor.predict([TextExample(id=str(row), first=text) for row, text in enumerate(texts)])
+    for text, prediction in zip(texts, result, strict=True):
         ids = torch.tensor([[TOKENIZER.vocabulary.cls_id, *TOKENIZER.encode(text), TOKENIZER.vocabulary.sep_id]])
         with torch.no_grad():
             expected = theirs(ids).logits[0].softmax(-1)

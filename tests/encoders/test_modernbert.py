@@ -159,14 +159,14 @@ def test_a_new_head_starts_with_the_layer_of_the_masked_language_model_as_in_tra
 def test_the_vector_of_the_pooler_is_what_the_classifier_reads(pooling: str, tmp_path: Path) -> None:
     write_peer(tmp_path, "modernbert", "ForSequenceClassification", classifier_pooling=pooling)
     folder = load_any(tmp_path)
-    found = load_embedder(tmp_path, pooling="pooler", device="cpu", normalize=False).embed(["the film", "it was"])
+    result = load_embedder(tmp_path, pooling="pooler", device="cpu", normalize=False).embed(["the film", "it was"])
     model = load_for_task(folder, Head(part="classifier", outputs=2, pooled=True), keep_head=True).model.eval()
     tokenizer = folder.require_tokenizer()
     around = tokenizer.template
     rows = [[*around.start, *tokenizer.encode(text), *around.end] for text in ("the film", "it was")]
     batch = Batch.from_flat(np.concatenate(rows), np.zeros(sum(map(len, rows)), np.int64), [len(row) for row in rows])
     with torch.no_grad():
-        logits = torch.from_numpy(found) @ model.output_layer.weight.T + model.output_layer.bias
+        logits = torch.from_numpy(result) @ model.output_layer.weight.T + model.output_layer.bias
         torch.testing.assert_close(logits, model(batch), rtol=0, atol=1e-5)
 
 
@@ -186,10 +186,10 @@ def test_the_fields_of_transformers_5_are_read(tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     assert "layer_types" in values
-    found = read_config(values)
-    assert isinstance(found, ModernBertConfig)
-    assert (found.global_attn_every_n_layers, found.global_rope_theta, found.local_rope_theta) == (2, 5e5, 1e4)
-    again = transformers.ModernBertConfig.from_dict(found.to_dict())
+    result = read_config(values)
+    assert isinstance(result, ModernBertConfig)
+    assert (result.global_attn_every_n_layers, result.global_rope_theta, result.local_rope_theta) == (2, 5e5, 1e4)
+    again = transformers.ModernBertConfig.from_dict(result.to_dict())
     assert again.layer_types == config.layer_types
     assert again.rope_parameters == config.rope_parameters
 

@@ -30,9 +30,9 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.task_data.spec_of_model import spec_of
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
@@ -69,14 +69,14 @@ def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name:
     record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
     assert record["sample"]["digest"] == digest_file(data)
     assert record["sample"]["examples"] == 20
-    found = record["files"]["model.onnx"]
-    assert found["digest"] == digest_file(tmp_path / "out" / "model.onnx")
+    result = record["files"]["model.onnx"]
+    assert result["digest"] == digest_file(tmp_path / "out" / "model.onnx")
     scores, _ = load_predictor(source).evaluate(examples)
     metric = SPECS[kind].metric
-    assert found["metric"]["name"] == metric
-    assert found["metric"]["library"] == pytest.approx(scores[metric], abs=1e-9)
-    assert found["metric"]["exported"] == pytest.approx(scores[metric], abs=1e-9)
-    assert all(0 < output["largest"] < found["limits"]["largest"] == 1e-4 for output in found["outputs"].values())
+    assert result["metric"]["name"] == metric
+    assert result["metric"]["library"] == pytest.approx(scores[metric], abs=1e-9)
+    assert result["metric"]["exported"] == pytest.approx(scores[metric], abs=1e-9)
+    assert all(0 < output["largest"] < result["limits"]["largest"] == 1e-4 for output in result["outputs"].values())
     rough = record["files"]["model_int8.onnx"]
     assert rough["limits"] == {"metric_loss": 1.0}
     lost = (rough["metric"]["library"] - rough["metric"]["exported"]) / (100 if kind == "answer" else 1)
@@ -293,7 +293,7 @@ def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Pa
 
 @pytest.mark.parametrize("kind", ["on the pair", "on texts apart"])
 @pytest.mark.parametrize("to", ["huggingface", "onnx"])
-def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, kind: str, tmp_path: Path) -> None:
+def test_pairs_are_distinguished_in_an_encoder_without_segments(to: str, kind: str, tmp_path: Path) -> None:
     if to == "onnx":
         pytest.importorskip("onnx", reason="needs the extra export")
         pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -303,8 +303,8 @@ def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, kind: str,
     save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("classifier",))
     export(tmp_path / "model", tmp_path / "out", to=to)
     record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
-    found = record["transformers"] if to == "huggingface" else record["files"]["model.onnx"]
-    assert 0 < found["outputs"]["logits"]["largest"] < 1e-4
+    result = record["transformers"] if to == "huggingface" else record["files"]["model.onnx"]
+    assert 0 < result["outputs"]["logits"]["largest"] < 1e-4
     if to == "onnx":
         onnx = importlib.import_module("onnx")
         assert [one.name for one in onnx.load(tmp_path / "out" / "model.onnx").graph.input] == [
@@ -372,7 +372,7 @@ def test_a_model_without_a_vocabulary_becomes_a_folder_but_no_onnx(base: Path, t
     assert not (tmp_path / "other").exists()
 
 
-def test_all_faults_of_the_tensors_are_told_at_once(base: Path, tmp_path: Path) -> None:
+def test_all_faults_of_the_tensors_are_reported_at_once(base: Path, tmp_path: Path) -> None:
     tensors = dict(huggingface.read_weights(base))
     del tensors["bert.encoder.layer.0.output.dense.bias"], tensors["bert.encoder.layer.1.output.dense.bias"]
     tensors["bert.pooler.dense.weight"] = torch.zeros(32, 7)

@@ -64,16 +64,16 @@ def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[Mod
 def padded(rows: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
     """Padded rows of ids and segments; the ids at the padding would change the outputs if they were not masked."""
     shape = len(rows), max(len(ids) for ids, _ in rows)
-    found = {
+    result = {
         "input_ids": np.full(shape, 7),
         "attention_mask": np.zeros(shape, int),
         "token_type_ids": np.ones(shape, int),
     }
     for number, (ids, segments) in enumerate(rows):
-        found["input_ids"][number, : len(ids)] = ids
-        found["token_type_ids"][number, : len(ids)] = segments
-        found["attention_mask"][number, : len(ids)] = 1
-    return {name: array.astype(np.int64) for name, array in found.items()}
+        result["input_ids"][number, : len(ids)] = ids
+        result["token_type_ids"][number, : len(ids)] = segments
+        result["attention_mask"][number, : len(ids)] = 1
+    return {name: array.astype(np.int64) for name, array in result.items()}
 
 
 def random_rows(lengths: list[int] = LENGTHS) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -97,17 +97,17 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
         if SPECS[kind].kind == "choice":
             count = int(features.rows_per_unit[first])
             inputs = {name: array.reshape(-1, count, array.shape[1]) for name, array in inputs.items()}
-        found = run(inputs)
+        result = run(inputs)
         if kind in ("answer", "answer or none"):
-            both = np.stack([found["start_logits"], found["end_logits"]], -1)
+            both = np.stack([result["start_logits"], result["end_logits"]], -1)
             per_row += [row[: features.lengths[number]] for row, number in zip(both, numbers, strict=True)]
         elif kind == "tags":
-            per_row += [row[: features.lengths[n]] for row, n in zip(found["logits"], numbers, strict=True)]
+            per_row += [row[: features.lengths[n]] for row, n in zip(result["logits"], numbers, strict=True)]
         elif SPECS[kind].kind == "choice":
-            assert found["logits"].shape == (len(units), count)
-            per_row += list(found["logits"].reshape(-1, 1, 1))
+            assert result["logits"].shape == (len(units), count)
+            per_row += list(result["logits"].reshape(-1, 1, 1))
         else:
-            per_row += list(found["logits"][:, None])
+            per_row += list(result["logits"][:, None])
     whole = np.concatenate(per_row)
     return whole[features.read] if kind == "tags" else whole
 
@@ -133,22 +133,22 @@ def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...]
     write_fp32(load_any(tmp_path / "model"), None, tmp_path / "model.onnx")
     rows = random_rows()
     inputs = padded(rows)
-    found = Session(tmp_path / "model.onnx")(inputs)
-    assert list(found) == [output.name for output in outputs_of(None, parts)]
+    result = Session(tmp_path / "model.onnx")(inputs)
+    assert list(result) == [output.name for output in outputs_of(None, parts)]
     batch, real = flat(rows), inputs["attention_mask"].astype(bool)
     every, first = torch.arange(batch.num_tokens), batch.first_positions
     with torch.inference_mode():
         hidden = model.encoder(batch)
         output = model(batch, masked=every, first=first)
         pooled = model.encoder.pool(hidden[first])
-    np.testing.assert_allclose(found["last_hidden_state"][real], hidden, **NEAR)
+    np.testing.assert_allclose(result["last_hidden_state"][real], hidden, **NEAR)
     if "pooler" in parts:
-        np.testing.assert_allclose(found["pooler_output"], pooled, **NEAR)
+        np.testing.assert_allclose(result["pooler_output"], pooled, **NEAR)
     if "mlm" in parts:
-        np.testing.assert_allclose(found["logits"][real], output.mlm_logits, **NEAR)
+        np.testing.assert_allclose(result["logits"][real], output.mlm_logits, **NEAR)
     if "nsp" in parts:
         name = "seq_relationship_logits" if "mlm" in parts else "logits"
-        np.testing.assert_allclose(found[name], output.nsp_logits, **NEAR)
+        np.testing.assert_allclose(result[name], output.nsp_logits, **NEAR)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object
     onnx.save_model(build_graph(config, tensors, None), tmp_path / "model.onnx")
     rows = random_rows()
     inputs = padded(rows)
-    found = Session(tmp_path / "model.onnx")(inputs)
+    result = Session(tmp_path / "model.onnx")(inputs)
     with torch.inference_mode():
         hidden = model(flat(rows))
-    np.testing.assert_allclose(found["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
+    np.testing.assert_allclose(result["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
     # The last layer of a pooled head computes only the position that represents a row.
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
@@ -226,7 +226,7 @@ def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
     assert size(tied=False) - size(tied=True) == 4 * CONFIG.vocab_size * CONFIG.hidden_size
 
 
-def test_weights_that_are_too_large_for_one_file_lie_beside_it(tmp_path: Path) -> None:
+def test_weights_that_are_too_large_for_one_file_are_next_to_it(tmp_path: Path) -> None:
     folder, _ = task_folder(tmp_path / "model", "single")
     rows = padded(random_rows())
     write_fp32(folder, "classification", tmp_path / "whole.onnx")
@@ -278,7 +278,7 @@ def test_the_range_of_weights_is_reduced_where_the_processor_would_cut_sums(
     assert needs_reduced_range() is reduced
 
 
-def test_the_folder_stands_by_itself_in_transformers(tmp_path: Path) -> None:
+def test_the_folder_is_complete_for_transformers(tmp_path: Path) -> None:
     task_folder(tmp_path / "model", "single")
     export(tmp_path / "model", tmp_path / "out", to="onnx")
     there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")

@@ -26,8 +26,8 @@ from bertsmith.files import digest_file
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.task_data.spec_of_model import spec_of
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
@@ -99,9 +99,9 @@ def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | Non
     ]
     assert record["equal_tensors"] == len(folder.tensors)
     assert (record["sample"]["rows"], record["limits"]) == (96, {"largest": 1e-4})
-    found = record["read_back"]["outputs"]
-    assert list(found) == [one.name for one in outputs_of(kind and SPECS[kind].kind, folder.parts)]
-    assert all(one["largest"] == 0 and one["values"] > 0 for one in found.values())
+    result = record["read_back"]["outputs"]
+    assert list(result) == [one.name for one in outputs_of(kind and SPECS[kind].kind, folder.parts)]
+    assert all(one["largest"] == 0 and one["values"] > 0 for one in result.values())
     assert spec_of(load_any(tmp_path / "out")) == (SPECS[kind] if kind else None)
 
 
@@ -138,10 +138,10 @@ def test_a_labelled_file_is_scored_on_both_sides(kind: str, to: str, record: str
     data = write_data(tmp_path / DATA[kind], examples)
     export(source, tmp_path / "out", to=to, data=data)
     values = record_of(tmp_path / "out")
-    found = values[record]["model.onnx"] if to == "onnx" else values[record]
+    result = values[record]["model.onnx"] if to == "onnx" else values[record]
     scores, _ = load_predictor(source).evaluate(examples)
     expected = pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
-    assert found["metric"] == {
+    assert result["metric"] == {
         "name": SPECS[kind].metric,
         "library": expected,
         "exported": expected,
@@ -149,7 +149,7 @@ def test_a_labelled_file_is_scored_on_both_sides(kind: str, to: str, record: str
         "examples": 20,
         "changed": 0,
     }
-    limits = found["limits"] if to == "onnx" else values["limits"]
+    limits = result["limits"] if to == "onnx" else values["limits"]
     assert limits == {"largest": 1e-4, "metric_loss": METRIC_LIMIT, "ties": 1}
     assert values["sample"]["digest"] == digest_file(data)
     assert (values["sample"]["examples"], values["sample"]["task"]) == (20, SPECS[kind].name)
@@ -186,7 +186,7 @@ def test_a_score_that_is_lost_is_not_written_whatever_the_limit_of_the_outputs(
     export(source, tmp_path / "out", to=to, data=data, limit=1000.0)
 
 
-def test_one_tie_is_let_pass_and_two_are_held_to_the_limit_of_the_score() -> None:
+def test_one_tie_is_allowed_and_two_are_held_to_the_limit_of_the_score() -> None:
     near = Difference(output="logits", values=8, largest=5e-5, mean=1e-5, spread=1.0)
     scored = Comparison(
         differences=(near,), metric="matthews", library=0.5, exported=0.4, loss=0.1, examples=12, changed=1
@@ -218,17 +218,17 @@ def test_answers_that_changed_are_counted_by_examples(kind: str, tmp_path: Path)
     run, calls = library_runner(model, outputs), []
 
     def other(inputs):
-        found = run(inputs)
+        result = run(inputs)
         calls.append(len(inputs["input_ids"]))
         # Batches of odd lengths come first, then the sample, in whose first batch one row is negated.
         if len(calls) == 4:
-            for values in found.values():
+            for values in result.values():
                 values[0] = -values[0]
-        return found
+        return result
 
-    found = compare(folder, model, outputs, other, sample)
+    result = compare(folder, model, outputs, other, sample)
     assert sum(calls[3:]) == 20
-    assert (found.examples, found.changed) == (20, 1)
+    assert (result.examples, result.changed) == (20, 1)
     assert compare(folder, model, outputs, run, sample).changed == 0
 
 
@@ -256,7 +256,7 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
     assert [entry.name for entry in tmp_path.iterdir() if entry.name not in ("model", "out")] == []
 
 
-def test_a_head_that_does_not_come_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_cannot_be_restored_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_task(tmp_path / "model", "tags")
     write = load.google.write_google
 

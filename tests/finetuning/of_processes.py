@@ -10,7 +10,7 @@ from bertsmith.finetuning.tuning import tune
 from bertsmith.library.distillation import distill, distill_corpus
 from bertsmith.processes.distributed import process_group
 from bertsmith.runtime import Rank
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.similarity import vector_spec
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 

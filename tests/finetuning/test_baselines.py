@@ -1,4 +1,4 @@
-"""Tests of the cheap systems that fine-tuning is compared with."""
+"""Tests of the baselines that fine-tuning is compared with."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
 from bertsmith.results.report import write_finetuning_report
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model
 
@@ -57,7 +57,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("answer or none", [OVERLAP]),
     ],
 )
-def test_every_kind_of_task_has_cheap_systems_with_scores_intervals_and_predictions(
+def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
     kind: str, names: list[str], tmp_path: Path
 ) -> None:
     data = data_of(kind)
@@ -76,8 +76,8 @@ def test_every_kind_of_task_has_cheap_systems_with_scores_intervals_and_predicti
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
 def test_what_words_decide_is_learned_from_words(kind: str, tmp_path: Path) -> None:
-    found = computed(tmp_path, kind, data_of(kind, 120, 40))
-    assert scores_of(found, SPECS[kind].metric)[TAGS if kind == "tags" else BAG] > 0.9
+    result = computed(tmp_path, kind, data_of(kind, 120, 40))
+    assert scores_of(result, SPECS[kind].metric)[TAGS if kind == "tags" else BAG] > 0.9
 
 
 def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> N
     assert scores[VECTORS] < scores[COSINE]
 
 
-def test_a_worse_model_is_told_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:
+def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     data = data_of("single", 60, 40)
     result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
@@ -112,12 +112,12 @@ def test_a_worse_model_is_told_and_the_linear_model_is_saved_ready_for_use(tmp_p
     assert f"the {better['name']} is better than the fine-tuned model" in printed[-1]
     assert ("more than noise" in printed[-1]) == (better["p_value"] < 0.05)
     page = write_finetuning_report([tmp_path / "run"]).read_text(encoding="utf-8")
-    assert "Cheap systems on the dev examples" in page
+    assert "Baselines on the dev examples" in page
     assert "is better than the fine-tuned model" in page
 
 
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
-def test_the_saved_linear_model_answers_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
+def test_the_saved_linear_model_answers_what_the_baseline_predicted(kind: str, tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of(kind)
     job = FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS)
     found = baselines_of(job, tmp_path, resume=False)
@@ -143,7 +143,7 @@ def test_the_linear_model_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     assert scores["accuracy"] == report["better_baseline"]["score"]
 
 
-def test_training_is_the_same_with_and_without_cheap_systems(tmp_path: Path) -> None:
+def test_training_is_the_same_with_and_without_baselines(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("single")
     recipe = RecipeSettings(learning_rate=1e-3, save_minutes=None)
     for name, wanted in (("with", True), ("without", False)):
@@ -157,7 +157,7 @@ def test_training_is_the_same_with_and_without_cheap_systems(tmp_path: Path) -> 
     assert not (tmp_path / "without" / "baselines.json").exists()
 
 
-def test_a_resumed_run_keeps_the_cheap_systems_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_keeps_the_baselines_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
     straight = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
     written = (tmp_path / "run" / "report.json").read_bytes()
@@ -193,13 +193,13 @@ def test_damaged_weights_of_the_linear_model_are_refused(tmp_path: Path) -> None
 def test_damaged_results_are_refused(tmp_path: Path, file: str, content: str) -> None:
     computed(tmp_path, "single")
     (tmp_path / "run" / file).write_text(content, encoding="utf-8")
-    with pytest.raises(InputError, match=f"cheap systems in '.*{file}'.*remove the file baselines.json"):
+    with pytest.raises(InputError, match=f"baselines in '.*{file}'.*remove the file baselines.json"):
         Baselines.read(tmp_path / "run")
 
 
-def test_without_dev_examples_there_are_no_cheap_systems(tmp_path: Path) -> None:
-    found = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
-    assert not found.results
+def test_without_dev_examples_there_are_no_baselines(tmp_path: Path) -> None:
+    result = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
+    assert not result.results
     assert list((tmp_path / "run").iterdir()) == []
 
 

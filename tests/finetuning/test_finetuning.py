@@ -28,8 +28,8 @@ from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
 from bertsmith.results.finished_run import SeedResult, table_cells
 from bertsmith.runtime import choose
+from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import kind_of, task_name
@@ -572,11 +572,11 @@ def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_p
 def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given(
     task: str, wanted: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    result = []
 
     def taken(*arguments, **_):
         *_, settings, recipe = arguments
-        found.append((settings.batch_size, settings.epochs, recipe.learning_rate))
+        result.append((settings.batch_size, settings.epochs, recipe.learning_rate))
 
     def read(name: str, *_, **__):
         return TaskSpec(kind=kind_of(task_name(name)), name=task_name(name)), TaskData(train=[], dev=[])
@@ -586,7 +586,7 @@ def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given
     model = write_base_model(tmp_path / "base")
     library_training.finetune(model, task, "out", recipe="2018")
     library_training.finetune(model, task, "out", recipe="2018", batch_size=8, learning_rate=1e-4, epochs=1.0)
-    assert found == [wanted, (8, 1.0, 1e-4)]
+    assert result == [wanted, (8, 1.0, 1e-4)]
 
 
 def test_the_dropout_of_a_training_applies_to_its_head_too(tmp_path: Path) -> None:

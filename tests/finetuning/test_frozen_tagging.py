@@ -28,7 +28,7 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.layer_choice import layer_choice
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.training.loop import TIMES
@@ -56,14 +56,14 @@ def tagging(**settings: object) -> TaggingTask:
 def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
     """Sentences in which `a` begins an entity, and the word after `a` is inside it."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for number in range(count):
         words = ["".join(rng.choice(list("abcd"), rng.integers(1, 3))) for _ in range(rng.integers(1, 9))]
         starts = [word[0] == "a" for word in words]
         before = [False, *starts[:-1]]
         tags = ["B-X" if start else "I-X" if after else "O" for start, after in zip(starts, before, strict=True)]
-        found.append(TaggedExample(id=str(number), words=tuple(words), tags=tuple(tags), place=f"sentence {number}"))
-    return found
+        result.append(TaggedExample(id=str(number), words=tuple(words), tags=tuple(tags), place=f"sentence {number}"))
+    return result
 
 
 def data(count: int = 24) -> TaskData:

@@ -24,7 +24,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Encoder
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import pack_rows
 from model.examples import shake
@@ -90,7 +90,7 @@ def test_a_model_fine_tuned_with_it_saves_no_head_of_pieces_and_predicts_its_tex
     base = write_base_model(tmp_path / "base", "openai-gpt")
     data = TaskData(train=examples_of("single", 64), dev=examples_of("single", 24, seed=1))
     recipe = RecipeSettings(learning_rate=3e-3, bias_correction=True, log_every=1)
-    found = {}
+    result = {}
     for weight in (0.0, 0.5):
         settings = FinetuningSettings(batch_size=16, epochs=6, language_model_loss=weight, **PRECISE)
         out = tmp_path / f"run-{weight}"
@@ -101,8 +101,8 @@ def test_a_model_fine_tuned_with_it_saves_no_head_of_pieces_and_predicts_its_tex
         texts = task_for(SPECS["single"]).encode(data.dev, TOKENIZER).rows
         rows = [texts.row(number) for number in range(len(texts))]
         with torch.no_grad():
-            found[weight] = float(language_loss(model, model.encoder, rows))
-    assert found[0.5] < found[0.0] - 0.3
+            result[weight] = float(language_loss(model, model.encoder, rows))
+    assert result[0.5] < result[0.0] - 0.3
 
 
 def test_what_has_no_such_loss_is_refused(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_in_both_orders_a_pair_is_answered_as_the_swapped_one(kind: str, archite
     swapped = [dataclasses.replace(pair, first=pair.second, second=pair.first) for pair in pairs]
     model = EncoderForTask(untrained(config_of(architecture), 3).encoder, task.head, seed=4).eval()
     shake(model)
-    found = []
+    result = []
     for examples in (pairs, swapped):
         features = task.encode(examples, TOKENIZER)
         assert (features.rows_per_unit == 2).all()
@@ -152,13 +152,13 @@ def test_in_both_orders_a_pair_is_answered_as_the_swapped_one(kind: str, archite
         logits = task_logits(model, features, choose("cpu", "fp32"))
         assert not np.allclose(logits[::2], logits[1::2])
         answers = task.decode(examples, features, logits, TOKENIZER)
-        found.append(
+        result.append(
             [list(one.to_dict().get("probabilities", {0: one.to_dict().get("value")}).values()) for one in answers]
         )
         once = task_for(dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, both_orders=False)))
         lost = once.encode(examples, TOKENIZER).rows.cut_by_row
         assert [one.cut_tokens for one in answers] == lost.tolist()
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    np.testing.assert_allclose(result[0], result[1], rtol=1e-5)
 
 
 def test_both_orders_of_single_texts_is_ignored_with_a_reason() -> None:
@@ -172,9 +172,9 @@ def test_both_orders_of_single_texts_is_ignored_with_a_reason() -> None:
 def test_the_recipe_of_its_paper_has_its_values(tmp_path: Path) -> None:
     folder = load_any(write_base_model(tmp_path / "base", "openai-gpt"))
     situation = situation_of("swag", "choice", 1000, folder)
-    found = resolved("2018", situation, {"epochs": 2.0})
-    assert (found["learning_rate"], found["batch_size"], found["epochs"]) == (6.25e-5, 32, 2.0)
-    assert (found["warmup_share"], found["language_model_loss"]) == (0.002, 0.5)
+    result = resolved("2018", situation, {"epochs": 2.0})
+    assert (result["learning_rate"], result["batch_size"], result["epochs"]) == (6.25e-5, 32, 2.0)
+    assert (result["warmup_share"], result["language_model_loss"]) == (0.002, 0.5)
     assert resolved("auto", situation, {}).get("language_model_loss", 0.0) == 0.0
 
 
@@ -206,14 +206,14 @@ def test_the_sum_of_both_scores_is_what_the_layer_makes_of_the_sum_of_both_state
             ids = pack_rows(
                 [TOKENIZER.encode(first)], [TOKENIZER.encode(second)], template=TOKENIZER.template, max_length=64
             ).token_ids
-            batch = Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+            batch = Batch.from_rows([ids])
             with torch.no_grad():
                 states.append(model.encoder(batch)[-1])
         with torch.no_grad():
             scores = layer(sum(states)) + layer.bias
         shares = [float(scores[0])] if kind == "number" else scores.softmax(0).tolist()
-        found = answer.to_dict()
-        assert list(found.get("probabilities", {0: found.get("value")}).values()) == pytest.approx(shares, abs=1e-4)
+        result = answer.to_dict()
+        assert list(result.get("probabilities", {0: result.get("value")}).values()) == pytest.approx(shares, abs=1e-4)
 
 
 def test_a_sum_is_trained_from_a_linear_start_that_fits_the_sum_and_needs_both_orders(tmp_path: Path) -> None:

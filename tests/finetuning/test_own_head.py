@@ -27,7 +27,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library.own_heads import head_from_file
 from bertsmith.model.config import EncoderConfig
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
@@ -123,7 +123,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
 
 
 @EVERY
-def test_a_killed_training_goes_on_to_the_same_bytes(
+def test_a_killed_training_resumes_to_the_same_bytes(
     kind: str, base: str, two_layers: type[OwnHead], tmp_path: Path
 ) -> None:
     settings = dataclasses.replace(SETTINGS, epochs=2, dropout=0.1, batch_size=8)
@@ -208,7 +208,7 @@ def test_without_its_class_a_model_says_what_it_needs_and_still_gives_vectors(
     assert load_frozen_encoder(load_any(tuned)).has_pooler
 
 
-def test_a_class_that_does_not_fit_is_told(
+def test_a_class_that_does_not_fit_is_reported(
     base: str, tuned: Path, file: Path, two_layers: type[OwnHead], tmp_path: Path
 ) -> None:
     narrow = head_from_file(f"{file}:Narrow")
@@ -313,7 +313,7 @@ class Unfinished(OwnHead):
         ("my_head.py:MyHead", "found an object, 'my_head.py:MyHead'; derive"),
     ],
 )
-def test_what_cannot_be_a_head_is_told_in_one_line(base: str, head: type, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_a_head_is_reported_in_one_line(base: str, head: type, message: str, tmp_path: Path) -> None:
     data = TaskData(train=examples_of("single", 16), dev=())
     with pytest.raises(ConfigError, match=message):
         finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, RECIPE, seeds=1, head=head)
@@ -343,7 +343,7 @@ def test_a_dropout_of_nothing_is_none(base: str, tmp_path: Path) -> None:
         ("{other}:MyHead", ConfigError, r"found none; write a subclass of bertsmith\.OwnHead there"),
     ],
 )
-def test_a_place_that_has_no_head_is_told_in_one_line(
+def test_a_place_that_has_no_head_is_reported_in_one_line(
     place: str, error: type[Exception], message: str, file: Path, tmp_path: Path
 ) -> None:
     files = {"file": file, **{name: tmp_path / f"{name}.py" for name in ("broken", "other")}}

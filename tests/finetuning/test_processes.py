@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adaptation.field_samples import write_base, write_field, write_general
 from safetensors.torch import load_file
 
 import bertsmith
-from adaptation.field_samples import write_base, write_field, write_general
 from bertsmith.files import read_json, read_json_lines
 from distillation.distillation_samples import write_examples
 from tasks.task_samples import write_base_model
@@ -83,7 +83,7 @@ def test_an_adaptation_in_two_processes_reports_the_losses_of_one(outputs: tuple
     assert two["added"] == one["added"]
 
 
-def test_whole_seeds_in_two_processes_are_those_of_one_to_the_bit(outputs: tuple[Path, Path]) -> None:
+def test_whole_seeds_in_two_processes_are_those_of_one_bit_for_bit(outputs: tuple[Path, Path]) -> None:
     one, two = outputs
     for name in ("spread/model", "spread/seed-1/model", "spread/seed-2/model", "spread/seed-3/model"):
         assert (two / name / "model.safetensors").read_bytes() == (one / name / "model.safetensors").read_bytes()

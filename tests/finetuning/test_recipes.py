@@ -38,7 +38,7 @@ from bertsmith.model.noise import NoiseOfTexts, RowNoise
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import metrics_of, with_metric
 from bertsmith.tasks.task import TaskSpec
@@ -154,13 +154,13 @@ def test_an_unknown_beginning_counts_as_a_model_of_another_tool(base: str, damag
 
 
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
-    found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
-    assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
-    assert found["keep"] == "best"  # patience needs it
-    assert "start" not in found
+    result = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
+    assert (result["batch_size"], result["learning_rate"], result["freeze"]) == (32, 1e-5, "body")
+    assert result["keep"] == "best"  # patience needs it
+    assert "start" not in result
     assert not {"start", "freeze"} & resolved("auto", SMALL, {"reinit_layers": 1}).keys()
-    assert found["epochs"] * 900 / 32 >= 200
-    settings = FinetuningSettings(batch_size=32, epochs=found["epochs"])
+    assert result["epochs"] * 900 / 32 >= 200
+    settings = FinetuningSettings(batch_size=32, epochs=result["epochs"])
     assert settings.steps(900) == 200
     changed = resolved("auto", SMALL, {"reinit_layers": 1})  # a linear model knows nothing of new layers
     assert {"start", "freeze"}.isdisjoint(changed)
@@ -259,13 +259,13 @@ def test_before_the_first_step_the_model_is_the_linear_model(
     job.train_once(tmp_path / "run", 1)
     assert job.dev is not None
     trained = load_for_task(load_any(tmp_path / "run" / "model"), job.head, keep_head=True).model.eval()
-    found = task_logits(trained, job.dev, job.runtime)
+    result = task_logits(trained, job.dev, job.runtime)
     frozen = load_frozen_encoder(base, device="cpu")
     if kind == "tags":
         vectors = frozen.token_vectors(job.dev.rows, frozen.choice("last"), job.dev.read)
     else:
         vectors = frozen.row_vectors(job.dev.rows, frozen.choice("last"), job.head.reads)
-    np.testing.assert_allclose(found, job.linear_start.outputs(vectors), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, job.linear_start.outputs(vectors), rtol=1e-4, atol=1e-4)
     assert np.abs(job.linear_start.weight).max() > 0
 
 
@@ -415,11 +415,11 @@ def test_an_empty_second_text_gets_finite_numbers_and_does_not_change_its_neighb
     predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
     full = examples_of(kind, 3)
     empty = [dataclasses.replace(full[0], second=second) for second in ("", " ")]
-    found = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict([*full, *empty])]
-    assert np.isfinite(found).all()
-    assert found[3] == found[4]
+    result = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict([*full, *empty])]
+    assert np.isfinite(result).all()
+    assert result[3] == result[4]
     alone = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict(full)]
-    np.testing.assert_allclose(found[:3], alone, atol=1e-6)
+    np.testing.assert_allclose(result[:3], alone, atol=1e-6)
 
 
 def test_a_layer_of_tags_is_fitted_to_whole_rows_and_to_no_more_than_it_needs(
@@ -471,9 +471,9 @@ def test_a_pooler_counts_only_where_a_head_was_trained_on_it(base: str, tmp_path
 
 def test_the_mean_of_rows_is_that_of_each_row_alone() -> None:
     hidden = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
-    found = mean_of_rows(hidden, (1, 4, 2))
+    result = mean_of_rows(hidden, (1, 4, 2))
     expected = torch.stack([hidden[:1].mean(0), hidden[1:5].mean(0), hidden[5:].mean(0)])
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)
     assert mean_of_rows(hidden.bfloat16(), (7,)).dtype == torch.float32
 
 
@@ -500,13 +500,13 @@ def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str)
     assert list(apart.batch.lengths) == sorted(apart.batch.lengths)
     assert [apart.batch.lengths[place] for place in apart.places] == [4, 4, 1, 3, 4, 2, 1, 1]
     with torch.inference_mode():
-        found = apart_of_rows(encoder(apart.batch), batch)
+        result = apart_of_rows(encoder(apart.batch), batch)
         for row, end in enumerate(np.cumsum(lengths)):
             tokens, of = ids[end - lengths[row] : end], segments[end - lengths[row] : end]
             texts = tokens[of == 0], np.concatenate([tokens[:1], tokens[of == 1]])
-            a, b = (encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(0) for text in texts)
+            a, b = (encoder(Batch.from_rows([text])).mean(0) for text in texts)
             expected = torch.cat([a, b, (a - b).abs(), a * b])
-            torch.testing.assert_close(found[row], expected, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(result[row], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_both_texts_of_a_row_have_noise_of_their_own_that_depends_on_the_row_alone() -> None:

@@ -45,20 +45,20 @@ def padded(features: EncodedExamples, units: list[int], kind: str) -> dict[str, 
         "token_type_ids": torch.zeros(shape, dtype=torch.int64),
         "attention_mask": torch.zeros(shape, dtype=torch.int64),
     }
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         token_ids, segment_ids = (torch.from_numpy(part.astype("int64")) for part in features.rows.row(row))
-        batch["input_ids"][place, : len(token_ids)] = token_ids
-        batch["token_type_ids"][place, : len(token_ids)] = segment_ids
-        batch["attention_mask"][place, : len(token_ids)] = 1
+        batch["input_ids"][position, : len(token_ids)] = token_ids
+        batch["token_type_ids"][position, : len(token_ids)] = segment_ids
+        batch["attention_mask"][position, : len(token_ids)] = 1
     targets = torch.from_numpy(features.targets)
     if kind == "answer":
         batch["start_positions"], batch["end_positions"] = targets[rows].unbind(1)
     elif kind == "tags":
         labels = torch.full(shape, IGNORED)
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             begin, end = features.rows.offsets[row], features.rows.offsets[row + 1]
             chosen = (features.read >= begin) & (features.read < end)
-            labels[place, torch.from_numpy(features.read[chosen] - begin)] = targets[torch.from_numpy(chosen)]
+            labels[position, torch.from_numpy(features.read[chosen] - begin)] = targets[torch.from_numpy(chosen)]
         batch["labels"] = labels
     else:
         labels = targets[units]
@@ -71,11 +71,11 @@ def padded(features: EncodedExamples, units: list[int], kind: str) -> dict[str, 
 
 def loss_of(peer: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The loss of `transformers`; an answer is looked for among real tokens, where it lets padding compete."""
-    found = peer(**batch)
+    result = peer(**batch)
     if "start_positions" not in batch:
-        return found.loss
+        return result.loss
     real = batch["attention_mask"].bool()
-    sides = ((found.start_logits, batch["start_positions"]), (found.end_logits, batch["end_positions"]))
+    sides = ((result.start_logits, batch["start_positions"]), (result.end_logits, batch["end_positions"]))
     return sum(F.cross_entropy(logits.masked_fill(~real, -torch.inf), places) for logits, places in sides) / 2
 
 

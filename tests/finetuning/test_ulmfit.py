@@ -26,7 +26,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.noise import RowNoise
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.optimizer import BertAdam
 from tasks.architecture_samples import config_of, write_base_model
@@ -65,12 +65,12 @@ def groups_that_move(work: Finetuning, step: int) -> list[bool]:
     trainer.apply(trainer.gradient(step, work.plan(step, 0, 1)), 1e-2)
     moved = {name for name, one in work.model.named_parameters() if not torch.equal(before[name], one)}
     still = {name for name in before if name not in moved and "pooler" not in name}
-    found = []
+    result = []
     for prefix in LAYERS:
         kinds = {name in moved for name in (moved | still) if name.startswith(prefix)}
         assert len(kinds) == 1, f"{prefix} as a whole"
-        found.append(kinds.pop())
-    return found
+        result.append(kinds.pop())
+    return result
 
 
 def test_each_epoch_trains_one_more_layer_from_the_top(base: str) -> None:
@@ -131,8 +131,8 @@ def test_concat_pooling_is_the_representative_position_the_maximum_and_the_mean(
     batch = Batch.from_flat(np.arange(9), np.zeros(9, np.int64), (4, 1, 4))
     from bertsmith.model.batch import Read
 
-    found = concat_of_rows(hidden, batch, Read.last(batch))
-    for row, states in zip(found, hidden.split((4, 1, 4)), strict=True):
+    result = concat_of_rows(hidden, batch, Read.last(batch))
+    for row, states in zip(result, hidden.split((4, 1, 4)), strict=True):
         torch.testing.assert_close(row, torch.cat([states[-1], states.amax(0), states.mean(0)]))
 
 

@@ -17,7 +17,7 @@ from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.vector_losses import VectorLoss
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.training.workload import StepPlan
@@ -45,7 +45,7 @@ def test_cached_gradients_are_those_of_one_large_batch_with_dropout(kind: str, o
     )
     task = task_for(spec)
     features = task.encode(examples_of(kind, 20), TOKENIZER, training=True)
-    found = []
+    result = []
     for micro_tokens in (100_000, 30):
         config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
         model = EncoderForTask(new_encoder(config), task.head, seed=3).double()
@@ -57,8 +57,8 @@ def test_cached_gradients_are_those_of_one_large_batch_with_dropout(kind: str, o
         for loss in losses:
             loss.backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-        found.append((float(sum(losses).detach()), gradients, len(batches)))
-    (whole, gradients, one), (cut, cut_gradients, several) = found
+        result.append((float(sum(losses).detach()), gradients, len(batches)))
+    (whole, gradients, one), (cut, cut_gradients, several) = result
     assert one == 1
     assert several > 3
     assert cut == pytest.approx(whole, rel=1e-9)
@@ -76,8 +76,8 @@ def test_ranking_is_the_cross_entropy_of_the_partner_among_all_others_of_the_ste
     for row in range(5):
         scores = [20 * float(unit[row, 0] @ unit[other, place]) for other in range(5) for place in (1, 2)]
         losses.append(np.logaddexp.reduce(scores) - scores[2 * row])
-    found = VectorLoss(objective="ranking").of(vectors, counts, ids, None, 5)
-    assert float(found) == pytest.approx(np.mean(losses))
+    result = VectorLoss(objective="ranking").of(vectors, counts, ids, None, 5)
+    assert float(result) == pytest.approx(np.mean(losses))
 
 
 def test_ranking_leaves_out_equal_texts_and_other_partners_of_an_equal_text() -> None:
@@ -106,7 +106,7 @@ def test_losses_equal_those_of_sentence_transformers(name: str) -> None:
     vectors, counts = vectors_of(6, texts)
     scores = torch.rand(6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     # Their losses call the model on each column of texts; this one has the vectors already.
-    columns = [{"sentence_embedding": vectors[place::texts]} for place in range(texts)]
+    columns = [{"sentence_embedding": vectors[position::texts]} for position in range(texts)]
     theirs = make(model=torch.nn.Identity(), **({"triplet_margin": 1.0} if name == "triplet" else {}))
     expected = theirs(columns, scores)
     targets = torch.arange(6 * texts).view(6, texts) if name in ("ranking", "triplet") else scores
@@ -119,16 +119,16 @@ def test_softmax_reads_both_vectors_and_their_difference() -> None:
     labels = torch.tensor([0, 2, 1, 1])
     first, second = vectors[::2], vectors[1::2]
     expected = F.cross_entropy(layer(torch.cat([first, second, (first - second).abs()], dim=1)), labels)
-    found = VectorLoss(objective="softmax").of(vectors, counts, labels, layer, 4)
-    torch.testing.assert_close(found, expected)
+    result = VectorLoss(objective="softmax").of(vectors, counts, labels, layer, 4)
+    torch.testing.assert_close(result, expected)
 
 
 def test_with_widths_the_loss_is_the_mean_over_the_whole_and_the_first_numbers() -> None:
     vectors, counts = vectors_of(4, 2)
     scores = torch.rand(4, dtype=torch.float64)
     parts = [VectorLoss(objective="cosine").of(vectors[:, :n], counts, scores, None, 4) for n in (6, 3, 2)]
-    found = VectorLoss(objective="cosine", widths=(3, 2)).of(vectors, counts, scores, None, 4)
-    assert float(found) == pytest.approx(float(torch.stack(parts).mean()))
+    result = VectorLoss(objective="cosine", widths=(3, 2)).of(vectors, counts, scores, None, 4)
+    assert float(result) == pytest.approx(float(torch.stack(parts).mean()))
 
 
 def test_labelled_pairs_become_units_with_their_contradictions() -> None:

@@ -108,11 +108,11 @@ PAIRS = [["the good film", "a bad plot"], ["anna", "in rome"]]
 def answers_of(folder: Path, methods: Sequence[str], is_pair: bool = False) -> dict[str, Any]:
     """What the model in a folder says when it is loaded and asked, as plain values, by the method."""
     model = bertsmith.load(folder, device="cpu")
-    found = {}
+    result = {}
     for method in methods:
         given = PAIRS if is_pair and method == "classify" else ASKED[method]
-        found[method] = plain(getattr(model, method)([tuple(item) for item in given] if _is_paired(given) else given))
-    return found
+        result[method] = plain(getattr(model, method)([tuple(item) for item in given] if _is_paired(given) else given))
+    return result
 
 
 def plain(value: Any) -> Any:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from corpus.samples import write_corpus
 
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -32,12 +32,4 @@ def corpus(tmp_path_factory) -> Path:
         "\n".join(" ".join(f"w{number}" for number in rng.integers(5, 90, rng.integers(3, 12))) for _ in range(6))
         for _ in range(40)
     ]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    build_corpus(
-        [folder / "text.txt"],
-        WordPieceTokenizer(VOCABULARY, TextRules()),
-        folder / "corpus",
-        settings=CorpusSettings(held_out=0.2),
-        workers=1,
-    )
-    return folder / "corpus"
+    return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()), held_out=0.2)

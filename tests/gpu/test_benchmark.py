@@ -19,14 +19,14 @@ def benchmark_of_gpus(monkeypatch):
 def test_every_line_runs_with_a_small_model(benchmark_of_gpus, monkeypatch):
     monkeypatch.setattr(benchmark_of_gpus, "WARM_UP", 0)
     monkeypatch.setattr(benchmark_of_gpus, "write_result", lambda *_: pytest.fail("a result of a CPU was written"))
-    found = benchmark_of_gpus.main("--device cpu --precision fp32 --size tiny --rows 4 --rounds 1 --eager".split())
-    assert list(found) == ["base", "large", "embed"]
-    losses = found["base"]["losses_without_dropout"]
+    result = benchmark_of_gpus.main("--device cpu --precision fp32 --size tiny --rows 4 --rounds 1 --eager".split())
+    assert list(result) == ["base", "large", "embed"]
+    losses = result["base"]["losses_without_dropout"]
     assert losses["ours"] == pytest.approx(losses["transformers"], abs=1e-3)
-    assert found["base"]["tokens_per_second"].keys() == {"ours", "transformers"}
-    assert (found["base"]["real_tokens"], found["base"]["tflop_per_step"] > 0) == (4 * 128, True)
-    assert found["base"]["utilization"] == {"ours": None, "transformers": None}
-    assert found["embed"]["real_tokens"] == benchmark_of_gpus.natural_lengths(4 * 64).sum()
+    assert result["base"]["tokens_per_second"].keys() == {"ours", "transformers"}
+    assert (result["base"]["real_tokens"], result["base"]["tflop_per_step"] > 0) == (4 * 128, True)
+    assert result["base"]["utilization"] == {"ours": None, "transformers": None}
+    assert result["embed"]["real_tokens"] == benchmark_of_gpus.natural_lengths(4 * 64).sum()
 
 
 def test_the_lengths_of_a_large_model_are_those_of_the_packed_corpus(benchmark_of_gpus):

@@ -22,6 +22,7 @@ from bertsmith.training.trainer import Trainer
 from gpu.conftest import VOCABULARY
 from oracles.padded_bert import pad, padded_peer
 from oracles.pretraining_oracle import MemoryDocuments
+from training.whole_steps import whole_step
 
 # fp32 sums in another order; bf16 and fp16 have 8 and 11 bits.
 TOLERANCE = {"fp32": 1e-4, "bf16": 3e-2, "fp16": 1e-2}
@@ -53,16 +54,10 @@ def task(device: str, precision: str, dropout: float = 0.0, **changes) -> Pretra
     return Pretraining(model, documents(), None, VOCABULARY, data, runtime, rows_per_step=24, micro_tokens=300)
 
 
-def worked_off(one: Pretraining) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(one: Pretraining) -> tuple[float, torch.Tensor]:
     """The loss of a step, and its gradient as one vector in fp64."""
-    one.model.zero_grad(set_to_none=True)
-    total = 0.0
-    for micro_batch in one.plan(0, 0, 1).micro_batches:
-        loss, _ = one.loss(one.model, micro_batch)
-        loss.backward()
-        total += float(loss.detach())
-    parts = [p.grad.double().cpu().ravel() for _, p in sorted(one.model.named_parameters()) if p.grad is not None]
-    return total, torch.cat(parts)
+    loss, _, gradients = whole_step(one, 0)
+    return loss, torch.cat([gradients[name].double().cpu().ravel() for name in sorted(gradients)])
 
 
 def precisions(device: str) -> list[str]:
@@ -71,9 +66,9 @@ def precisions(device: str) -> list[str]:
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+nsp", "left-to-right"])
 def test_losses_and_gradients_are_those_of_the_cpu(device, objective):
-    exact_loss, exact = worked_off(task("cpu", "fp64", objective=objective))
+    exact_loss, exact = loss_and_gradient(task("cpu", "fp64", objective=objective))
     for precision in precisions(device):
-        loss, gradient = worked_off(task(device, precision, objective=objective))
+        loss, gradient = loss_and_gradient(task(device, precision, objective=objective))
         assert loss == pytest.approx(exact_loss, rel=TOLERANCE[precision]), precision
         assert (gradient - exact).norm() / exact.norm() < TOLERANCE[precision], precision
 
@@ -97,21 +92,21 @@ def test_packed_equals_padded(device):
 
 def test_dropout_of_a_step_is_the_same_whenever_it_is_computed(device):
     for precision in precisions(device):
-        (first, one), (second, two) = (worked_off(task(device, precision, dropout=0.2)) for _ in range(2))
+        (first, one), (second, two) = (loss_and_gradient(task(device, precision, dropout=0.2)) for _ in range(2))
         assert first == pytest.approx(second, rel=1e-6), precision
         assert (one - two).norm() / one.norm() < 1e-5, precision
-        assert first != pytest.approx(worked_off(task(device, precision))[0], rel=1e-6)
+        assert first != pytest.approx(loss_and_gradient(task(device, precision))[0], rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_layers_compute_the_same(device):
     torch._dynamo.reset()
     for precision in precisions(device):
-        expected, exact = worked_off(task(device, precision, dropout=0.1))
+        expected, exact = loss_and_gradient(task(device, precision, dropout=0.1))
         one = task(device, precision, dropout=0.1)
         one.lanes = 1
         compile_layers(one.model.encoder, device, backend="inductor" if device == "cuda" else "aot_eager")
-        loss, gradient = worked_off(one)
+        loss, gradient = loss_and_gradient(one)
         assert loss == pytest.approx(expected, rel=TOLERANCE[precision]), precision
         assert (gradient - exact).norm() / exact.norm() < TOLERANCE[precision], precision
     torch._dynamo.reset()
@@ -128,8 +123,8 @@ def test_attention_is_that_of_the_cpu_in_fp64(device, causal, window):
     runs = Batch.from_flat(ids, ids, lengths, None, device).runs
     for precision in precisions(device):
         dtype = Runtime(device=device, precision=precision).dtype
-        found = attention(*inputs.to(device, dtype), runs, **how).double().cpu()
-        assert (found - exact).norm() / exact.norm() < TOLERANCE[precision], precision
+        result = attention(*inputs.to(device, dtype), runs, **how).double().cpu()
+        assert (result - exact).norm() / exact.norm() < TOLERANCE[precision], precision
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lamb", "muon"])

@@ -43,16 +43,16 @@ def engine_of(architecture: str) -> TorchEngine:
 def next_logits(architecture: str, ids: list[int]) -> np.ndarray:
     """The scores of the piece after [CLS] and these, from one plain pass."""
     row = np.array([TOKENIZER.vocabulary.cls_id, *ids])
-    batch = Batch.from_flat(row, 0 * row, [len(row)])
+    batch = Batch.from_rows([row])
     return model_of(architecture)(batch, masked=batch.last_positions).mlm_logits[0].numpy()
 
 
 @pytest.mark.parametrize("architecture", LEFT_TO_RIGHT)
 def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_follows_them(architecture: str) -> None:
     vocabulary = TOKENIZER.vocabulary
-    found = complete(engine_of(architecture), TOKENIZER, TEXTS, top=4, tokens=6)
-    assert [one.text for one in found] == TEXTS
-    for text, one in zip(TEXTS, found, strict=True):
+    result = complete(engine_of(architecture), TOKENIZER, TEXTS, top=4, tokens=6)
+    assert [one.text for one in result] == TEXTS
+    for text, one in zip(TEXTS, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         shares = torch.from_numpy(next_logits(architecture, ids)).softmax(0).numpy()
         assert [vocabulary.index[item.piece] for item in one.next] == np.argsort(-shares)[:4].tolist()
@@ -153,9 +153,9 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
     wanted = complete(engine_of("openai-gpt"), TOKENIZER, TEXTS, tokens=4)
     export(folder, tmp_path / "onnx", to="onnx")
     for other in (model, load(tmp_path / "onnx")):
-        found = other.complete(TEXTS, tokens=4)
-        assert [one.continuation for one in found] == [one.continuation for one in wanted]
-        for one, same in zip(found, wanted, strict=True):
+        result = other.complete(TEXTS, tokens=4)
+        assert [one.continuation for one in result] == [one.continuation for one in wanted]
+        for one, same in zip(result, wanted, strict=True):
             chances = [item.probability for item in same.next]
             np.testing.assert_allclose([item.probability for item in one.next], chances, rtol=1e-4)
     with pytest.raises(ConfigError, match="tokens of at least 0"):

@@ -24,7 +24,7 @@ TEXTS = ("the film was great", "a bad day in Rome", "")
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ensemble")
-    found = {}
+    result = {}
     for number, (direction, kind) in enumerate(
         (("forward", "single"), ("backward", "single"), ("forward", "several labels"), ("forward", "tags"))
     ):
@@ -43,8 +43,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             model.output_layer.weight.mul_(20)
         metadata = ModelMetadata(task=SPECS[kind].kind, labels=SPECS[kind].labels, spec=SPECS[kind].to_dict())
         save_pretrained(folder / name, model, TOKENIZER, metadata, trained=("classifier", "pooler"))
-        found[name] = folder / name
-    return found
+        result[name] = folder / name
+    return result
 
 
 def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str, Path]) -> None:
@@ -67,8 +67,8 @@ def test_scores_are_those_of_the_mean(models: dict[str, Path], tmp_path: Path) -
     gold = [one.label for _, one in predict_lines(both[0], TEXTS[:2], also=[both[1]])]
     rows = [f"{text}\t{label}" for text, label in zip(TEXTS, gold, strict=False)]
     (tmp_path / "gold.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
-    found = evaluate(both[0], tmp_path / "gold.tsv", task="classification", also=[both[1]])
-    assert found.scores["accuracy"] == 1.0
+    result = evaluate(both[0], tmp_path / "gold.tsv", task="classification", also=[both[1]])
+    assert result.scores["accuracy"] == 1.0
 
 
 def test_one_model_is_itself(models: dict[str, Path]) -> None:

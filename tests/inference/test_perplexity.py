@@ -22,7 +22,7 @@ from tasks.task_samples import TOKENIZER
 def losses(architecture: str, ids: list[int]) -> list[float]:
     """The loss of each of these pieces after [CLS] and all pieces before it."""
     row = np.array([TOKENIZER.vocabulary.cls_id, *ids])
-    batch = Batch.from_flat(row, 0 * row, [len(row)])
+    batch = Batch.from_rows([row])
     logits = model_of(architecture)(batch, masked=torch.arange(len(ids))).mlm_logits
     return F.cross_entropy(logits, torch.tensor(ids), reduction="none").tolist()
 
@@ -30,18 +30,18 @@ def losses(architecture: str, ids: list[int]) -> list[float]:
 @pytest.mark.parametrize("architecture", ["bert", "openai-gpt"])
 def test_every_piece_is_predicted_from_those_before_it(architecture: str) -> None:
     texts = ["the good film", "", "xyzzy the", "and one film it"]
-    found = perplexities(engine_of(architecture), TOKENIZER, texts)
-    for text, one in zip(texts, found, strict=True):
+    result = perplexities(engine_of(architecture), TOKENIZER, texts)
+    for text, one in zip(texts, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
         assert one.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
         wanted = sum(losses(architecture, ids)) if ids else 0.0
         assert one.nll == pytest.approx(wanted, rel=1e-5)
-    assert math.isnan(found[1].perplexity)
-    assert found[1].to_dict()["perplexity"] is None
-    assert found[0].perplexity == pytest.approx(math.exp(found[0].nll / found[0].pieces))
-    total = Perplexity.of_all(found)
-    assert total.nll == pytest.approx(sum(one.nll for one in found))
+    assert math.isnan(result[1].perplexity)
+    assert result[1].to_dict()["perplexity"] is None
+    assert result[0].perplexity == pytest.approx(math.exp(result[0].nll / result[0].pieces))
+    total = Perplexity.of_all(result)
+    assert total.nll == pytest.approx(sum(one.nll for one in result))
     assert total.word_perplexity == pytest.approx(math.exp(total.nll / 9))
     assert total.bits_per_character == pytest.approx(total.nll / math.log(2) / sum(map(len, texts)))
 
@@ -57,9 +57,9 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half(length: int) -> Non
     while len(wanted) < length:
         begin = len(wanted) - half
         wanted += losses("openai-gpt", ids[begin : begin + room])[half:]
-    (found,) = perplexities(engine, TOKENIZER, [text])
-    assert found.pieces == length == len(wanted)
-    assert found.nll == pytest.approx(sum(wanted), rel=1e-5)
+    (result,) = perplexities(engine, TOKENIZER, [text])
+    assert result.pieces == length == len(wanted)
+    assert result.nll == pytest.approx(sum(wanted), rel=1e-5)
 
 
 def test_a_model_that_sees_the_piece_is_refused() -> None:

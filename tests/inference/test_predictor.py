@@ -29,16 +29,16 @@ def text(number: int, words: str) -> TextExample:
 
 def answered(predictor: Predictor, examples: Iterator[Example], block: int = 4) -> tuple[list[str], str]:
     """The ids of the examples predicted before the error, and the error."""
-    found = []
+    result = []
 
     def read() -> None:
         for example, prediction in predictor.stream(examples, block):
             assert prediction.to_dict()["label"] == predictor.predict([example])[0].to_dict()["label"]
-            found.append(example.id)
+            result.append(example.id)
 
     with pytest.raises(InputError) as caught:
         read()
-    return found, str(caught.value)
+    return result, str(caught.value)
 
 
 @pytest.mark.parametrize("bad", range(7))
@@ -87,8 +87,8 @@ def test_a_block_is_also_bounded_by_its_characters(monkeypatch: pytest.MonkeyPat
 
 def test_a_stream_gets_the_same_predictions_as_a_list() -> None:
     predictor, examples = predictor_of("single"), examples_of("single", 9, seed=2)
-    found = list(predictor.stream(iter(examples), block=4))
-    assert [example for example, _ in found] == list(examples)
-    for (_, one), other in zip(found, predictor.predict(examples), strict=True):
+    result = list(predictor.stream(iter(examples), block=4))
+    assert [example for example, _ in result] == list(examples)
+    for (_, one), other in zip(result, predictor.predict(examples), strict=True):
         assert one.label == other.label
         assert one.probabilities == pytest.approx(other.probabilities, abs=BATCH_TOLERANCE)

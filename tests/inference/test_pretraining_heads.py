@@ -137,5 +137,5 @@ def test_a_model_of_sentence_order_says_that_it_judges_order(tmp_path, predictor
     info = {"task": "pretraining", "objective": "mlm+sop"}
     tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
     save_pretrained(tmp_path / "m", untrained(CONFIG, seed=4), tokenizer, ModelMetadata.from_dict(info))
-    found = load_pretraining_heads(str(tmp_path / "m"), device="cpu").next_sentence("the man", ["went"])
-    assert found[0].to_dict()["relation"] == "in order"
+    result = load_pretraining_heads(str(tmp_path / "m"), device="cpu").next_sentence("the man", ["went"])
+    assert result[0].to_dict()["relation"] == "in order"

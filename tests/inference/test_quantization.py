@@ -103,9 +103,9 @@ def test_an_invalid_record_is_refused(note: object, tmp_path: Path) -> None:
 def test_every_kind_of_task_predicts_nearly_the_same_in_int8_as_in_fp32(kind: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", kind)
     examples = examples_of(kind, 8)
-    exact, found = (load_predictor(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))
-    assert [type(prediction) for prediction in found] == [type(prediction) for prediction in exact]
-    assert len(found) == len(examples)
+    exact, result = (load_predictor(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))
+    assert [type(prediction) for prediction in result] == [type(prediction) for prediction in exact]
+    assert len(result) == len(examples)
 
 
 def fixed(folder: Path) -> Path:

@@ -49,8 +49,8 @@ def test_without_gold_answers_only_the_empty_prediction_is_correct() -> None:
 
 def test_a_missing_prediction_scores_zero_and_is_counted() -> None:
     golds = {"who": GOLDS["who"], "when": GOLDS["when"]}
-    found = squad_scores(golds, {"who": "Normans", "other": "x"})
-    assert found == {"exact": 50.0, "f1": 50.0, "total": 2, "missing": 1}
+    result = squad_scores(golds, {"who": "Normans", "other": "x"})
+    assert result == {"exact": 50.0, "f1": 50.0, "total": 2, "missing": 1}
 
 
 def test_two_empty_texts_share_no_word_in_version_1_and_are_equal_in_version_2() -> None:
@@ -66,8 +66,8 @@ def test_version_2_drops_gold_answers_that_normalize_to_nothing() -> None:
 
 
 def test_version_2_shows_both_kinds_of_questions() -> None:
-    found = squad2_scores(GOLDS, PREDICTIONS)
-    assert found == pytest.approx(
+    result = squad2_scores(GOLDS, PREDICTIONS)
+    assert result == pytest.approx(
         {
             "exact": 200 / 3,
             "f1": 100 * (1 + 0.8 + 1) / 3,
@@ -90,11 +90,11 @@ def test_a_question_above_the_threshold_counts_as_empty() -> None:
     predictions = PREDICTIONS | {"never": "something"}
     doubts = {"who": 0.1, "when": 0.6, "never": 0.9}
     assert squad2_scores(GOLDS, predictions, doubts)["exact"] == pytest.approx(100 / 3)
-    found = squad2_scores(GOLDS, predictions, doubts, threshold=0.5)
-    assert (found["exact"], found["f1"]) == pytest.approx((200 / 3, 200 / 3))
-    assert (found["best_exact"], found["best_exact_thresh"]) == (pytest.approx(200 / 3), 0.1)
-    assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(100 * 2.8 / 3), 0.6)
-    assert best_threshold(GOLDS, predictions, doubts, "exact") == (found["best_exact"], 0.1)
+    result = squad2_scores(GOLDS, predictions, doubts, threshold=0.5)
+    assert (result["exact"], result["f1"]) == pytest.approx((200 / 3, 200 / 3))
+    assert (result["best_exact"], result["best_exact_thresh"]) == (pytest.approx(200 / 3), 0.1)
+    assert (result["best_f1"], result["best_f1_thresh"]) == (pytest.approx(100 * 2.8 / 3), 0.6)
+    assert best_threshold(GOLDS, predictions, doubts, "exact") == (result["best_exact"], 0.1)
 
 
 def test_if_all_empty_is_best_the_threshold_says_so() -> None:
@@ -157,18 +157,18 @@ def test_the_published_scores_of_version_1_are_reproduced(
 ) -> None:
     golds = gold_answers(real_data / "squad" / "dev-v1.1.json")
     predictions = json.loads((real_data / "squad" / "dev_predictions" / f"{file}.json").read_text(encoding="utf-8"))
-    found = squad_scores(golds, predictions)
-    assert (round(found["exact"], 4), round(found["f1"], 4)) == (exact, f1)
-    assert (found["total"], found["missing"]) == (10_570, missing)
+    result = squad_scores(golds, predictions)
+    assert (round(result["exact"], 4), round(result["f1"], 4)) == (exact, f1)
+    assert (result["total"], result["missing"]) == (10_570, missing)
 
 
 def test_the_scores_of_version_2_are_those_of_the_official_script(real_data: Path) -> None:
     golds = gold_answers(real_data / "squad" / "dev-v2.0.json")
     file = real_data / "squad" / "dev_predictions" / "v2.0-BERT-single-GoogleAI.json"
     predictions = json.loads(file.read_text(encoding="utf-8"))
-    found = squad2_scores(golds, predictions)
-    assert (round(found["exact"], 4), round(found["f1"], 4)) == (78.7417, 81.7753)
-    assert (found["total"], found["no_ans_total"]) == (11_873, 5_945)
+    result = squad2_scores(golds, predictions)
+    assert (round(result["exact"], 4), round(result["f1"], 4)) == (78.7417, 81.7753)
+    assert (result["total"], result["no_ans_total"]) == (11_873, 5_945)
     # Two answerable questions have a gold answer "." and an empty prediction. The script drops such gold answers;
     # if they are kept, the file has the other scores that are published for it.
     kept = [(predictions[question], answers) for question, answers in golds.items()]

@@ -34,9 +34,9 @@ def loss(logits: np.ndarray, gold: np.ndarray, temperature: float) -> float:
 @pytest.mark.parametrize("classes", [2, 4])
 def test_the_temperature_of_the_data_is_found_and_fixes_the_calibration(temperature: float, classes: int) -> None:
     logits, gold = drawn(20_000, classes, temperature)
-    found = fit_temperature(logits, gold)
-    assert found == pytest.approx(temperature, rel=0.05)
-    assert expected_calibration_error(softmax(logits / found, axis=1), gold) < 0.015
+    result = fit_temperature(logits, gold)
+    assert result == pytest.approx(temperature, rel=0.05)
+    assert expected_calibration_error(softmax(logits / result, axis=1), gold) < 0.015
     if temperature != 1.0:
         assert expected_calibration_error(softmax(logits, axis=1), gold) > 0.05
 
@@ -60,9 +60,9 @@ def test_temperatures_without_an_optimum_stop_at_the_bounds() -> None:
 
 def test_bins_include_their_upper_edge_and_empty_ones_are_left_out() -> None:
     probabilities = [[0.75, 0.25], [0.75, 0.25], [0.3, 0.7], [1.0, 0.0]]
-    found = reliability(probabilities, [0, 1, 1, 0], bins=4)
-    assert [(part.accuracy, part.num_examples) for part in found] == [(2 / 3, 3), (1.0, 1)]
-    assert [part.confidence for part in found] == pytest.approx([2.2 / 3, 1.0])
+    result = reliability(probabilities, [0, 1, 1, 0], bins=4)
+    assert [(part.accuracy, part.num_examples) for part in result] == [(2 / 3, 3), (1.0, 1)]
+    assert [part.confidence for part in result] == pytest.approx([2.2 / 3, 1.0])
     wanted = (3 * abs(2 / 3 - 2.2 / 3) + 0) / 4
     assert expected_calibration_error(probabilities, [0, 1, 1, 0], bins=4) == pytest.approx(wanted)
 
@@ -70,9 +70,9 @@ def test_bins_include_their_upper_edge_and_empty_ones_are_left_out() -> None:
 @pytest.mark.parametrize("bins", [1, 10, 15])
 def test_every_example_is_in_one_bin(bins: int) -> None:
     logits, gold = drawn(500, 3, 1.0)
-    found = reliability(softmax(logits, axis=1), gold, bins)
-    assert sum(part.num_examples for part in found) == 500
-    right = sum(part.num_examples * part.accuracy for part in found)
+    result = reliability(softmax(logits, axis=1), gold, bins)
+    assert sum(part.num_examples for part in result) == 500
+    right = sum(part.num_examples * part.accuracy for part in result)
     assert right == pytest.approx(np.sum(logits.argmax(axis=1) == gold))
 
 

@@ -98,7 +98,7 @@ def test_entities_are_found(tags: str, scheme: str, spans: list[tuple[str, int, 
     assert entity_spans(tags.split(), scheme) == spans
 
 
-def test_scores_worked_by_hand() -> None:
+def test_scores_computed_by_hand() -> None:
     gold = ["B-PER I-PER O B-LOC".split(), "B-LOC O".split()]
     predicted = ["B-PER I-PER O B-PER".split(), "B-LOC I-LOC".split()]
     assert entity_scores(gold, predicted, "IOB2") == pytest.approx(
@@ -118,8 +118,8 @@ def test_scores_worked_by_hand() -> None:
 
 
 def test_an_entity_does_not_continue_in_the_next_sentence() -> None:
-    found = entity_scores([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]], "IOB2")
-    assert (found["f1"], found["accuracy"]) == (1.0, 0.5)
+    result = entity_scores([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]], "IOB2")
+    assert (result["f1"], result["accuracy"]) == (1.0, 0.5)
 
 
 def test_sentences_without_entities_score_zero_except_for_the_tags() -> None:

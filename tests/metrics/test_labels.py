@@ -40,17 +40,17 @@ def test_scores_equal_the_reference(name: str, pair: tuple[Ints, Ints]) -> None:
 @given(class_pairs())
 def test_micro_f1_and_confusion_equal_the_reference(pair: tuple[Ints, Ints]) -> None:
     assert micro_f1(*pair) == pytest.approx(reference.f1_score(*pair, average="micro"), abs=1e-12)
-    found = confusion(*pair, 5)
-    assert found.dtype == np.int64
-    assert found.tolist() == reference.confusion_matrix(*pair, labels=range(5)).tolist()
+    result = confusion(*pair, 5)
+    assert result.dtype == np.int64
+    assert result.tolist() == reference.confusion_matrix(*pair, labels=range(5)).tolist()
 
 
-def test_scores_of_a_binary_task_worked_by_hand() -> None:
+def test_scores_of_a_binary_task_computed_by_hand() -> None:
     gold, predicted = np.array([1, 1, 1, 0, 0, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0, 0, 0])
-    found = {name: score(gold, predicted) for name, score in CLASS_METRICS.items()}
+    result = {name: score(gold, predicted) for name, score in CLASS_METRICS.items()}
     # 2 true positives, 1 false positive, 1 false negative, 4 true negatives.
     wanted = {"accuracy": 6 / 8, "f1": 2 / 3, "macro_f1": (2 / 3 + 4 / 5) / 2, "matthews": (2 * 4 - 1) / 15}
-    assert found == pytest.approx(wanted)
+    assert result == pytest.approx(wanted)
 
 
 def test_a_single_class_gives_finite_scores() -> None:

@@ -26,9 +26,9 @@ def test_correlations_equal_scipy(pair: np.ndarray) -> None:
         assert spearman(gold, predicted) == pytest.approx(scipy.stats.spearmanr(gold, predicted).statistic, abs=1e-9)
 
 
-def test_scores_worked_by_hand() -> None:
-    found = {name: score([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]) for name, score in NUMBER_METRICS.items()}
-    assert found == pytest.approx({"pearson": 0.8, "spearman": 0.8, "mse": 0.5})
+def test_scores_computed_by_hand() -> None:
+    result = {name: score([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]) for name, score in NUMBER_METRICS.items()}
+    assert result == pytest.approx({"pearson": 0.8, "spearman": 0.8, "mse": 0.5})
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e-300, 1e300])

@@ -36,7 +36,7 @@ def test_average_precision_equals_scikit_learn(gains: list[int]) -> None:
     assert average_precision(gains, gains) == pytest.approx(expected)
 
 
-def test_scores_worked_by_hand() -> None:
+def test_scores_computed_by_hand() -> None:
     """All five relevant passages are ranked: first, third, sixth, ninth, tenth."""
     ranked = [1, 0, 1, 0, 0, 1, 0, 0, 1, 1]
     judged = [1] * 5
@@ -45,8 +45,8 @@ def test_scores_worked_by_hand() -> None:
     assert precision(ranked, judged, k=6) == 3 / 6
     assert reciprocal_rank(ranked, judged) == 1.0
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, 6))
-    found = sum(1 / math.log2(rank + 1) for rank in (1, 3, 6, 9, 10))
-    assert ndcg(ranked, judged, k=10) == pytest.approx(found / ideal)
+    result = sum(1 / math.log2(rank + 1) for rank in (1, 3, 6, 9, 10))
+    assert ndcg(ranked, judged, k=10) == pytest.approx(result / ideal)
 
 
 def test_the_best_ranking_has_the_highest_scores_and_nothing_found_the_lowest() -> None:

@@ -32,7 +32,7 @@ def test_the_rank_of_a_partner_equals_a_sorted_list_of_cosines() -> None:
     first, second = some_vectors(40), some_vectors(40, seed=2)
     second[:20] = first[:20] + 0.7 * second[:20]
     cosines = unit(first.astype(np.float64)) @ unit(second.astype(np.float64)).T
-    by_hand = [sorted(row, reverse=True).index(row[place]) + 1 for place, row in enumerate(cosines)]
+    by_hand = [sorted(row, reverse=True).index(row[position]) + 1 for position, row in enumerate(cosines)]
     assert ranks_of_partners(first, second, [str(number) for number in range(40)]).tolist() == by_hand
     assert len(set(by_hand)) > 5
 
@@ -69,5 +69,5 @@ class _Methods:
     def __getattr__(self, name: str) -> object:
         from mteb.abstasks.pair_classification import AbsTaskPairClassification
 
-        found = getattr(AbsTaskPairClassification, name)
-        return lambda *given: found(self, *given)
+        result = getattr(AbsTaskPairClassification, name)
+        return lambda *given: result(self, *given)

@@ -25,26 +25,28 @@ def test_the_interval_of_a_proportion_is_that_of_the_exact_binomial_test(right: 
 
 def test_equal_systems_do_not_differ() -> None:
     scores = generator(1, "test").random(200)
-    found = paired_test(scores, scores)
-    assert (found.difference, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+    result = paired_test(scores, scores)
+    assert (result.difference, result.low, result.high, result.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_clearly_different_systems_differ_in_either_order() -> None:
     random = generator(2, "test")
     good, bad = random.random(500) < 0.9, random.random(500) < 0.6
-    found = paired_test(good, bad, draws=2000)
-    assert found.p_value == 1 / 2001
-    assert 0.15 < found.low < found.difference < found.high < 0.4
+    result = paired_test(good, bad, draws=2000)
+    assert result.p_value == 1 / 2001
+    assert 0.15 < result.low < result.difference < result.high < 0.4
     turned = paired_test(bad, good, draws=2000)
-    assert (turned.difference, turned.low, turned.high) == pytest.approx((-found.difference, -found.high, -found.low))
-    assert turned.p_value == found.p_value
+    assert (turned.difference, turned.low, turned.high) == pytest.approx(
+        (-result.difference, -result.high, -result.low)
+    )
+    assert turned.p_value == result.p_value
 
 
 def test_a_constant_difference_is_certain_despite_rounding() -> None:
     scores = generator(3, "test").random(50)
-    found = paired_test(scores + 0.1, scores, draws=500)
-    assert found.p_value == 1 / 501
-    assert (found.low, found.high) == pytest.approx((0.1, 0.1))
+    result = paired_test(scores + 0.1, scores, draws=500)
+    assert result.p_value == 1 / 501
+    assert (result.low, result.high) == pytest.approx((0.1, 0.1))
 
 
 def test_the_p_value_of_equally_good_systems_is_uniform() -> None:
@@ -79,8 +81,8 @@ def test_the_p_value_of_a_score_other_than_the_mean_is_that_of_swaps() -> None:
     golds = random.integers(2, size=(40, 1))
     good = np.hstack([golds, golds])
     bad = np.hstack([golds, random.integers(2, size=(40, 1))])
-    found = paired_test(good, bad, draws=500, statistic=lambda rows: matthews(rows[:, 0], rows[:, 1]))
-    assert found.p_value < 0.01
+    result = paired_test(good, bad, draws=500, statistic=lambda rows: matthews(rows[:, 0], rows[:, 1]))
+    assert result.p_value < 0.01
     same = paired_test(bad, bad, draws=500, statistic=lambda rows: matthews(rows[:, 0], rows[:, 1]))
     assert same.p_value == 1.0
 

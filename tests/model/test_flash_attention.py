@@ -70,11 +70,11 @@ def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 2)])
 def test_the_kernel_gets_what_the_loop_over_runs_computes(monkeypatch, flash, lengths, causal, window):
     batch, q, k, v = flat(lengths)
-    found = attention(q, k, v, batch.runs, heads=HEADS, causal=causal, window=window)
+    result = attention(q, k, v, batch.runs, heads=HEADS, causal=causal, window=window)
     assert len(flash) == 1
     monkeypatch.setattr(attention_module, "_has_flash", lambda query, heads: False)
     expected = attention(q, k, v, batch.runs, heads=HEADS, causal=causal, window=window)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_queries_anywhere_in_a_sequence_go_to_the_kernel_only_where_their_place_does_not_matter(flash):
@@ -99,18 +99,18 @@ def test_a_model_computes_the_same_with_the_kernel(monkeypatch, flash, architect
     ids = np.arange(21) % 50 + 5
     batch = Batch.from_flat(ids, 0 * ids, [6, 6, 9])
     with torch.no_grad():
-        found = model(batch)
+        result = model(batch)
         assert len(flash) == 3
         monkeypatch.setattr(attention_module, "_has_flash", lambda query, heads: False)
-        torch.testing.assert_close(found, model(batch), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(result, model(batch), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_the_operation_of_this_pytorch_takes_these_arguments(window):
     batch, *inputs = flat([5, 3])
     q, k, v = (one.to("meta", torch.bfloat16) for one in inputs)
-    found = _flash_attention(q, k, v, batch.runs, HEADS, False, window, 0.1)
-    assert (found.shape, found.dtype, found.device.type) == (q.shape, torch.bfloat16, "meta")
+    result = _flash_attention(q, k, v, batch.runs, HEADS, False, window, 0.1)
+    assert (result.shape, result.dtype, result.device.type) == (q.shape, torch.bfloat16, "meta")
 
 
 def test_the_ends_of_sequences_are_copied_once_to_each_device():

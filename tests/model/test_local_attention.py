@@ -24,14 +24,14 @@ def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
 
 def masked(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], window: int) -> Tensor:
     """The definition: a softmax over the keys at most `window` positions away."""
-    found = []
+    result = []
     for one, key, value in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True):
         heads = [part.view(len(one), HEADS, WIDTH).transpose(0, 1) for part in (one, key, value)]
         scores = heads[0] @ heads[1].transpose(1, 2) / WIDTH**0.5
         places = torch.arange(len(one))
         scores[:, (places[:, None] - places).abs() > window] = -torch.inf
-        found.append((scores.softmax(-1) @ heads[2]).transpose(0, 1).reshape(len(one), -1))
-    return torch.cat(found)
+        result.append((scores.softmax(-1) @ heads[2]).transpose(0, 1).reshape(len(one), -1))
+    return torch.cat(result)
 
 
 @given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=4), window=st.integers(1, 20))
@@ -54,7 +54,7 @@ def test_positions_that_are_read_have_the_values_of_all(lengths: list[int], wind
         sorted(int(end) - length + one for one in row) for end, length, row in zip(ends, lengths, chosen, strict=True)
     ]
     read = Read.at(batch, np.concatenate([np.array(row) for row in places]))
-    found = attention(
+    result = attention(
         q[read.positions],
         k,
         v,
@@ -63,22 +63,22 @@ def test_positions_that_are_read_have_the_values_of_all(lengths: list[int], wind
         window=window,
         query_positions=batch.positions[read.positions],
     )
-    torch.testing.assert_close(found, masked(q, k, v, lengths, window)[read.positions])
+    torch.testing.assert_close(result, masked(q, k, v, lengths, window)[read.positions])
 
 
 def test_gradients_are_those_of_the_mask_and_finite_at_a_block_that_is_not_full() -> None:
     lengths, window = [70, 33], 3
     batch, *parts = flat(lengths)
     assert is_blocked(70, 70, window)
-    found = []
+    result = []
     for attend in (
         lambda q, k, v: attention(q, k, v, batch.runs, heads=HEADS, window=window),
         lambda q, k, v: masked(q, k, v, lengths, window),
     ):
         leaves = [part.clone().requires_grad_() for part in parts]
         attend(*leaves).square().sum().backward()
-        found.append([leaf.grad for leaf in leaves])
-    torch.testing.assert_close(*found)
+        result.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(*result)
 
 
 def test_dropped_weights_depend_on_the_row_alone_and_keep_the_mean() -> None:

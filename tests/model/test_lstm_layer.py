@@ -41,8 +41,8 @@ def test_rows_of_any_order_equal_the_lstm_of_torch_one_by_one(projection, backwa
     layer = _filled(LstmLayer(K, C, projection=projection))
     theirs, x = _torchs(layer), _inputs()
     state = _state(layer.outputs) if carried else None
-    found, (hidden, cells) = layer(x, LENGTHS, state, backward=backward)
-    for row, (given, got) in enumerate(zip(x.split(LENGTHS), found.split(LENGTHS), strict=True)):
+    result, (hidden, cells) = layer(x, LENGTHS, state, backward=backward)
+    for row, (given, got) in enumerate(zip(x.split(LENGTHS), result.split(LENGTHS), strict=True)):
         first = None if state is None else tuple(part[row : row + 1] for part in state)
         expected, (last, last_cells) = theirs(given.flip(0) if backward else given, first)
         torch.testing.assert_close(got, expected.flip(0) if backward else expected)
@@ -68,28 +68,28 @@ def test_clips_out_of_reach_change_nothing(projection, backward):
     clipped.load_state_dict(plain.state_dict())
     x, state = _inputs(), _state(plain.outputs)
     expected, last = plain(x, LENGTHS, state, backward=backward)
-    found, clipped_last = clipped(x, LENGTHS, state, backward=backward)
-    torch.testing.assert_close(found, expected)
+    result, clipped_last = clipped(x, LENGTHS, state, backward=backward)
+    torch.testing.assert_close(result, expected)
     torch.testing.assert_close(clipped_last, last)
 
 
 def test_clips_limit_cells_and_projected_outputs():
     layer = _filled(LstmLayer(K, C, projection=4, cell_clip=0.3, projection_clip=0.05))
-    found, (hidden, cells) = layer(_inputs(), LENGTHS)
-    assert found.abs().max() == hidden.abs().max() == 0.05
+    result, (hidden, cells) = layer(_inputs(), LENGTHS)
+    assert result.abs().max() == hidden.abs().max() == 0.05
     assert cells.abs().max() == 0.3
 
 
 def test_another_hidden_matrix_replaces_that_of_the_layer_and_receives_the_gradient():
     layer = _filled(LstmLayer(K, C))
     other = (layer.weight_hh_l0.detach() * 0.5).requires_grad_()
-    found, _ = layer(_inputs(), LENGTHS, hidden_weight=other)
-    found.sum().backward()
+    result, _ = layer(_inputs(), LENGTHS, hidden_weight=other)
+    result.sum().backward()
     assert layer.weight_hh_l0.grad is None
     assert other.grad.abs().sum() > 0
     with torch.no_grad():
         layer.weight_hh_l0.mul_(0.5)
-    torch.testing.assert_close(layer(_inputs(), LENGTHS)[0], found)
+    torch.testing.assert_close(layer(_inputs(), LENGTHS)[0], result)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])

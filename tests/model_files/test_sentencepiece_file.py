@@ -34,24 +34,24 @@ def write_model(path: Path, pieces: list[tuple[str, float]], *, kind: int = 1, t
 
 def test_an_albert_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
-    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert found is not None
+    result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
     expected = peer_tokenizer("albert")(TEXTS, add_special_tokens=False)["input_ids"]
-    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == expected
+    assert [ids.tolist() for ids in result.encode_batch(TEXTS)] == expected
     pair = peer_tokenizer("albert")("a", "b")["input_ids"]
-    assert (*found.template.start, *found.template.between, *found.template.end) == (pair[0], pair[2], pair[-1])
-    assert found.rules.lowercase
+    assert (*result.template.start, *result.template.between, *result.template.end) == (pair[0], pair[2], pair[-1])
+    assert result.rules.lowercase
 
 
 def test_an_xlm_roberta_with_a_model_file_has_the_ids_of_transformers(tmp_path: Path) -> None:
     # The file has the order of SentencePiece; the model has that of fairseq.
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces)
-    found, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
-    assert found is not None
+    result, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
     peer = peer_tokenizer("xlm-roberta")
-    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == peer(TEXTS, add_special_tokens=False)["input_ids"]
-    assert (found.vocabulary.mask_id, found.template.between) == (peer.mask_token_id, (2, 2))
+    assert [ids.tolist() for ids in result.encode_batch(TEXTS)] == peer(TEXTS, add_special_tokens=False)["input_ids"]
+    assert (result.vocabulary.mask_id, result.template.between) == (peer.mask_token_id, (2, 2))
 
 
 def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
@@ -59,17 +59,17 @@ def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
 
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
-    found, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
-    assert found is not None
-    assert found.tokenize("ﬁlm") == ["▁film"]
+    result, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
+    assert result.tokenize("ﬁlm") == ["▁film"]
 
 
 def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
     write_model(tmp_path / "spiece.model", unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert found is not None
-    assert not found.rules.lowercase
+    result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
+    assert not result.rules.lowercase
     (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": 3}')
     with pytest.raises(InputError, match="true or false for keep_accents"):
         ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
@@ -78,10 +78,10 @@ def test_the_switches_of_an_albert_are_read(tmp_path: Path) -> None:
 def test_a_comma_after_a_digit_is_a_piece_of_its_own_in_an_albert(tmp_path: Path) -> None:
     special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     write_model(tmp_path / "spiece.model", [*unigram_pieces(special), ("9,", -1.0), ("m,", -1.0)])
-    found, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
-    assert found is not None
-    assert found.tokenize("9,") == ["\u2581", "9", ","]
-    assert found.tokenize("m,") == ["\u2581", "m,"]
+    result, _ = ARCHITECTURES["albert"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
+    assert result.tokenize("9,") == ["\u2581", "9", ","]
+    assert result.tokenize("m,") == ["\u2581", "m,"]
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x0a\xff\xff", b"\x0a\x05abcde", b"\xff" * 12])

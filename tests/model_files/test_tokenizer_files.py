@@ -142,10 +142,10 @@ def test_vocabularies_that_disagree_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_a_vocabulary_alone_says_which_kind_it_is(line_end, tmp_path):
+def test_a_vocabulary_alone_shows_which_kind_it_is(line_end, tmp_path):
     (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode())
-    found, _ = read_tokenizer(tmp_path, ModelMetadata())
-    assert isinstance(found, WordPieceTokenizer)
+    result, _ = read_tokenizer(tmp_path, ModelMetadata())
+    assert isinstance(result, WordPieceTokenizer)
     (tmp_path / "vocab.txt").write_bytes(line_end.join(PIECES).encode() + b"\xff\xfe")
     with pytest.raises(VocabularyError, match="expected UTF-8 in"):
         read_tokenizer(tmp_path, ModelMetadata())
@@ -217,9 +217,9 @@ def test_every_architecture_is_read_back_with_any_tokenizer(architecture: str, k
         pytest.skip("it reads how a WordPiece is spelled")
     model = untrained(config, 1, tokenizer.vocabulary)
     save_pretrained(tmp_path / "model", model, tokenizer, ModelMetadata(task="pretraining"))
-    found = load_any(tmp_path / "model").require_tokenizer()
-    assert found.vocabulary.digest == tokenizer.vocabulary.digest
-    assert found.vocabulary.special == tokenizer.vocabulary.special
-    assert [ids.tolist() for ids in found.encode_batch(TEXTS)] == [
+    result = load_any(tmp_path / "model").require_tokenizer()
+    assert result.vocabulary.digest == tokenizer.vocabulary.digest
+    assert result.vocabulary.special == tokenizer.vocabulary.special
+    assert [ids.tolist() for ids in result.encode_batch(TEXTS)] == [
         ids.tolist() for ids in tokenizer.encode_batch(TEXTS)
     ]

@@ -66,11 +66,11 @@ def scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) ->
                 words += 1
                 equal += gold_tag == given_tag
             gold_before, given_before = gold_now, given_now
-    found = _three("", sum(right.values()), sum(asked.values()), sum(given.values()))
-    found["accuracy"] = equal / words
+    result = _three("", sum(right.values()), sum(asked.values()), sum(given.values()))
+    result["accuracy"] = equal / words
     for kind in {kind for counts in (asked, given) for kind, count in counts.items() if count and kind}:
-        found.update(_three(kind + "_", right[kind], asked[kind], given[kind]))
-    return found
+        result.update(_three(kind + "_", right[kind], asked[kind], given[kind]))
+    return result
 
 
 def _three(prefix: str, right: int, asked: int, given: int) -> dict[str, float]:

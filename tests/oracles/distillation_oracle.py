@@ -80,5 +80,5 @@ def attention_of_row(
 
 def cosine_of_row(student: Floats, teacher: Floats) -> float:
     """One minus the cosine, mean over the tokens of a row."""
-    found = [1 - float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(student, teacher, strict=True)]
-    return sum(found) / len(found)
+    result = [1 - float(a @ b) / math.sqrt(float(a @ a) * float(b @ b)) for a, b in zip(student, teacher, strict=True)]
+    return sum(result) / len(result)

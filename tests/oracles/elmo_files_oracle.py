@@ -20,18 +20,18 @@ def characters_of(word: str) -> list[int]:
 def word_vector(word: str, options: dict, arrays: Arrays) -> np.ndarray:
     """The vector of a word, [projection]."""
     letters = arrays["char_embed"][characters_of(word)]  # [50, 16]
-    found = []
+    result = []
     for number, (width, filters) in enumerate(options["char_cnn"]["filters"]):
         kernel, bias = arrays[f"CNN/W_cnn_{number}"], arrays[f"CNN/b_cnn_{number}"]  # [1, width, 16, filters]
         best = np.full(filters, -np.inf)
-        for place in range(50 - width + 1):
+        for position in range(50 - width + 1):
             answer = bias.copy()
             for offset in range(width):
                 for dimension in range(16):
-                    answer = answer + letters[place + offset, dimension] * kernel[0, offset, dimension]
+                    answer = answer + letters[position + offset, dimension] * kernel[0, offset, dimension]
             best = np.maximum(best, answer)
-        found.append(np.maximum(best, 0))
-    x = np.concatenate(found)
+        result.append(np.maximum(best, 0))
+    x = np.concatenate(result)
     for number in range(options["char_cnn"]["n_highway"]):
         name = f"CNN_high_{number}"
         carry = sigmoid(x @ arrays[f"{name}/W_carry"] + arrays[f"{name}/b_carry"])
@@ -68,7 +68,7 @@ def _read(x: np.ndarray, name: str, options: dict, arrays: Arrays) -> np.ndarray
     cell_clip, projection_clip = options["lstm"]["cell_clip"], options["lstm"]["proj_clip"]
     hidden = np.zeros(options["lstm"]["projection_dim"])
     cell = np.zeros(options["lstm"]["dim"])
-    found = []
+    result = []
     for one in x:
         gates = np.concatenate([one, hidden]) @ arrays[f"{name}/W_0"] + arrays[f"{name}/B"]
         entry, candidate, forget, output = np.split(gates, 4)
@@ -76,8 +76,8 @@ def _read(x: np.ndarray, name: str, options: dict, arrays: Arrays) -> np.ndarray
         cell = np.clip(cell, -cell_clip, cell_clip)
         hidden = (sigmoid(output) * np.tanh(cell)) @ arrays[f"{name}/W_P_0"]
         hidden = np.clip(hidden, -projection_clip, projection_clip)
-        found.append(hidden)
-    return np.stack(found)
+        result.append(hidden)
+    return np.stack(result)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -19,18 +19,18 @@ def spelled(piece: str, *, first: str = "[CLS]", last: str = "[SEP]") -> list[in
 def piece_vector(piece: str, weights: dict[str, np.ndarray]) -> np.ndarray:
     """The vector of a piece; `weights` are those of `CharacterCnn` by name."""
     characters = [weights["character.weight"][character] for character in spelled(piece)]
-    found = []
+    result = []
     for width in range(1, 8):
         filters, bias = weights[f"convolution{width}.weight"], weights[f"convolution{width}.bias"]
         for number in range(len(filters)):
             answers = []
-            for place in range(PLACES - width + 1):
+            for position in range(PLACES - width + 1):
                 total = bias[number]
                 for offset in range(width):
-                    total += float(characters[place + offset] @ filters[number][:, offset])
+                    total += float(characters[position + offset] @ filters[number][:, offset])
                 answers.append(max(total, 0.0))
-            found.append(max(answers))
-    x = np.array(found)
+            result.append(max(answers))
+    x = np.array(result)
     for number in range(2):
         name = f"highway{number}"
         gate = sigmoid(weights[f"{name}.gate.weight"] @ x + weights[f"{name}.gate.bias"])
@@ -46,14 +46,14 @@ def hidden_states(
     embeddings = {name.removeprefix("embeddings."): value for name, value in weights.items()}
     vectors = np.stack([piece_vector(piece, embeddings) for piece in pieces])
     forward, backward = vectors, vectors
-    found = [np.concatenate([forward, backward], axis=1)]
+    result = [np.concatenate([forward, backward], axis=1)]
     for number in range(layers):
         limits = (cell_clip, projection_clip)
         right = one_direction(forward, f"layers.{number}.forward_lstm", weights, *limits)
         left = one_direction(backward[::-1], f"layers.{number}.backward_lstm", weights, *limits)[::-1]
         forward, backward = (right, left) if number == 0 else (right + forward, left + backward)
-        found.append(np.concatenate([forward, backward], axis=1))
-    return found
+        result.append(np.concatenate([forward, backward], axis=1))
+    return result
 
 
 def one_direction(

@@ -5,17 +5,17 @@ from collections.abc import Collection, Mapping
 
 def cut(word: str, pieces: Collection[str]) -> list[str]:
     """The pieces of a word, longest match first, from left to right; [UNK] if nothing matches."""
-    found: list[str] = []
+    result: list[str] = []
     rest = word
     while rest:
-        marked = "##" + rest if found else rest
-        least = 3 if found else 1
+        marked = "##" + rest if result else rest
+        least = 3 if result else 1
         candidates = [marked[:end] for end in range(len(marked), least - 1, -1) if marked[:end] in pieces]
         if not candidates:
             return ["[UNK]"]
-        rest = rest[len(candidates[0]) - (2 if found else 0) :]
-        found.append(candidates[0])
-    return found
+        rest = rest[len(candidates[0]) - (2 if result else 0) :]
+        result.append(candidates[0])
+    return result
 
 
 def excess(counts: Mapping[str, int], pieces: Collection[str]) -> int:

@@ -13,13 +13,13 @@ def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, at
         read.append(_both(_both(x, weights, "first", cells), weights, "second", cells))
     if attends:
         one, other = read
-        found = []
+        result = []
         for here, there in ((one, other), (other, one)):
             seen = [
                 sum(w * state for w, state in zip((there @ token).softmax(0), there, strict=False)) for token in here
             ]
-            found.append(_both(torch.cat([here, torch.stack(seen)], dim=1), weights, "third", cells))
-        read = found
+            result.append(_both(torch.cat([here, torch.stack(seen)], dim=1), weights, "third", cells))
+        read = result
     pooled = [states.max(dim=0).values for states in read]
     if len(pooled) == 2:
         u, v = pooled

@@ -22,13 +22,13 @@ class Window(NamedTuple):
 def words_of(context: str) -> list[tuple[int, str]]:
     """(first character, word) of every word."""
     words, open_word = [], False
-    for place, character in enumerate(context):
+    for position, character in enumerate(context):
         if character in " \t\r\n\u202f":
             open_word = False
         elif open_word:
             words[-1] = (words[-1][0], words[-1][1] + character)
         else:
-            words.append((place, character))
+            words.append((position, character))
             open_word = True
     return words
 
@@ -52,18 +52,18 @@ def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple
     if not inside:
         return None
     wanted = " ".join(tokenize(answer))
-    found = [
+    result = [
         (first, last)
         for first in range(inside[0], inside[-1] + 1)
         for last in range(inside[-1], first - 1, -1)
         if " ".join(piece for piece, _ in pieces[first : last + 1]) == wanted
     ]
-    if not found:
+    if not result:
         return inside[0], inside[-1]
     if any(_is_chinese(ord(character)) for _, word in words[min(touched) : max(touched) + 1] for character in word):
         expected = inside[0] + len(tokenize(context[words[min(touched)][0] : start]))
-        return min(found, key=lambda span: abs(span[0] - expected))
-    return found[0]
+        return min(result, key=lambda span: abs(span[0] - expected))
+    return result[0]
 
 
 def windows_of(
@@ -87,7 +87,7 @@ def windows_of(
             break
         start += min(size, stride)
     gold = None if answer is None else answer_pieces(context, *answer, tokenize)
-    found = []
+    result = []
     for number, (start, size) in enumerate(spans):
         before = len(asked) + 2
         piece_at = {before + step: start + step for step in range(size)}
@@ -96,8 +96,8 @@ def windows_of(
         if gold is not None and start <= gold[0] and gold[1] < start + size:
             label = (gold[0] - start + before, gold[1] - start + before)
         tokens = ["[CLS]", *asked, "[SEP]", *pieces[start : start + size], "[SEP]"]
-        found.append(Window(tokens, piece_at, best, label))
-    return found
+        result.append(Window(tokens, piece_at, best, label))
+    return result
 
 
 def _best_window(spans: list[tuple[int, int]], piece: int) -> int:
@@ -169,8 +169,8 @@ def final_text(pieces: list[str], original: str, basic: Cut) -> str:
     begin = tokens.find(predicted)
     if begin == -1 or not predicted:
         return original
-    numbered = [place for place, character in enumerate(tokens) if character != " "]
-    originals = [place for place, character in enumerate(original) if character != " "]
+    numbered = [position for position, character in enumerate(tokens) if character != " "]
+    originals = [position for position, character in enumerate(original) if character != " "]
     if len(numbered) != len(originals):
         return original
     first = originals[numbered.index(begin)]

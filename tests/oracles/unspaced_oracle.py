@@ -4,12 +4,12 @@ LONGEST = 16
 
 
 def parts(word: str) -> list[str]:
-    found, place = [], 0
+    result, place = [], 0
     while place < len(word):
         end = _end(word, place)
-        found.append(word[place:end])
+        result.append(word[place:end])
         place = end
-    return found
+    return result
 
 
 def _end(word: str, place: int) -> int:

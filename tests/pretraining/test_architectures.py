@@ -9,10 +9,10 @@ import transformers
 
 from bertsmith import load, make_static_vectors
 from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.errors import ConfigError
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
+from corpus.samples import write_corpus
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER
 
@@ -26,9 +26,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = np.random.default_rng(0)
     lines = ["the good film was it .", "anna was in rome .", "who was it ?"]
     documents = ["\n".join(draw.choice(lines, 6)) for _ in range(40)]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
-    return folder / "corpus"
+    return write_corpus(folder, documents, TOKENIZER)
 
 
 @EVERY

@@ -7,7 +7,6 @@ import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.datasets.examples import TextExample
 from bertsmith.files import write_json
 from bertsmith.finetuning.run import finetune
@@ -18,9 +17,10 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, PretrainingStream
 from bertsmith.pretraining.targets import second_copies
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
 from tasks.task_samples import SPECS
 
@@ -45,7 +45,7 @@ def test_every_row_is_a_text_and_its_copy_and_no_token_is_lost(length):
     data = PretrainingDataSettings(objective="autoencoder", max_length=length, short_sequence_probability=0.3)
     stream = PretrainingStream(texts, data, VOCABULARY)
     rows = stream.materialise(stream.take(Cursor(), stream.num_instances(0))[0])
-    found = second_copies(rows.token_ids, rows.lengths, rows.keys)
+    result = second_copies(rows.token_ids, rows.lengths, rows.keys)
     ends = np.cumsum(rows.lengths)
     seen, predicted = [], []
     for row in np.split(rows.token_ids, ends[:-1]):
@@ -55,9 +55,9 @@ def test_every_row_is_a_text_and_its_copy_and_no_token_is_lost(length):
         assert 1 <= half <= (length - 3) // 2
         seen += text
         predicted += [*text, SEP]
-    assert found.target_ids.tolist() == predicted
-    assert (found.token_ids[found.positions + 1] == found.target_ids).all()
-    assert found.per_row.sum() == len(found.positions)
+    assert result.target_ids.tolist() == predicted
+    assert (result.token_ids[result.positions + 1] == result.target_ids).all()
+    assert result.per_row.sum() == len(result.positions)
     every = np.concatenate([texts.document_tokens(number) for number in range(texts.num_documents)])
     assert np.bincount(seen).tolist() == np.bincount(every).tolist()
 
@@ -68,15 +68,13 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("autoencoder")
     rng = np.random.default_rng(0)
     texts = ["\n".join(" ".join(rng.choice(WORDS, 2)) for _ in range(8)) for _ in range(60)]
-    (folder / "text.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-    settings = CorpusSettings(held_out=0.1)
-    build_corpus([folder / "text.txt"], WordPieceTokenizer(VOCABULARY), folder / "corpus", settings=settings, workers=1)
+    corpus = write_corpus(folder, texts, WordPieceTokenizer(VOCABULARY))
     rates = dict.fromkeys(("output", "hidden", "input", "embedding", "weight"), 0.0)
     shape = {"model_type": "awd-lstm", "vocab_size": len(VOCABULARY), "hidden_size": 48, "num_hidden_layers": 1}
     write_json(folder / "one.json", {**shape, "cells": 48, **{f"{name}_dropout_prob": 0.0 for name in rates}})
     given = {"config": str(folder / "one.json"), "objective": "autoencoder", "max_length": 7, "rows_per_step": 32}
     given |= {"steps": 250, "learning_rate": 1e-2, "device": "cpu", "precision": "fp32"}
-    result = pretrain(folder / "corpus", folder / "run", *settings_from_recipe(given))
+    result = pretrain(corpus, folder / "run", *settings_from_recipe(given))
     # Words are drawn at random, so only the copy in front of them tells what comes.
     assert result.scores["held_out_mlm_accuracy"] > 0.6
     return folder / "run"

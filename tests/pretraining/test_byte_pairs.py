@@ -17,10 +17,10 @@ from bertsmith.errors import ConfigError, CorpusError, InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.library.vocabulary import learn_vocabulary
-from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
+from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.text.pipeline import PipelineTokenizer
 from tasks.task_samples import SPECS, examples_of
 
@@ -85,9 +85,9 @@ def test_ids_and_logits_are_those_of_transformers(gpt: Path) -> None:
     start = theirs("Let's hang", add_special_tokens=True)["input_ids"][:-1]
     with torch.no_grad():
         shares = network(torch.tensor([start])).logits[0, -1].softmax(0)
-    (found,) = model.complete(["Let's hang"], top=3, tokens=1)
-    np.testing.assert_allclose([one.probability for one in found.next], shares.topk(3).values.numpy(), rtol=1e-4)
-    assert found.continuation == " out"
+    (result,) = model.complete(["Let's hang"], top=3, tokens=1)
+    np.testing.assert_allclose([one.probability for one in result.next], shares.topk(3).values.numpy(), rtol=1e-4)
+    assert result.continuation == " out"
     (perplexity,) = model.perplexity(["we hang out at home."])
     assert perplexity.perplexity < 10
 

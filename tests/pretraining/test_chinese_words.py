@@ -25,12 +25,12 @@ SETTINGS = PretrainingDataSettings(whole_word=True, chinese_words=True, masked_s
 
 def split(text: str) -> list[str]:
     """Words from a list, and single characters; two line ends are one word, as some segmenters have it."""
-    found = []
+    result = []
     while text:
         word = next((word for word in (*WORDS, "\n\n") if text.startswith(word)), text[0])
-        found.append(word)
+        result.append(word)
         text = text[len(word) :]
-    return found
+    return result
 
 
 def ids(pieces: str) -> np.ndarray:
@@ -41,8 +41,8 @@ ROW = ids("[CLS] 北 京 大 学 生 喜 欢 ， a ##b 北 [UNK] 京 [SEP]")
 
 
 def test_a_token_continues_a_word_only_behind_a_character_of_the_same_word() -> None:
-    found = ChineseWords(VOCABULARY, split).continues(ROW)
-    assert found.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
+    result = ChineseWords(VOCABULARY, split).continues(ROW)
+    assert result.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
     assert not ChineseWords(VOCABULARY, split).continues(ROW[:0]).any()
 
 
@@ -58,20 +58,20 @@ def test_masks_take_whole_words_and_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     taken = set()
     for number in range(60):
         keys = instance_keys(number, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-        found = masker.mask_rows(ROW, np.array([len(ROW)]), keys)
-        positions = set(found.positions.tolist())
+        result = masker.mask_rows(ROW, np.array([len(ROW)]), keys)
+        positions = set(result.positions.tolist())
         assert positions
-        for place, unit in enumerate(units):
+        for position, unit in enumerate(units):
             assert not positions & unit or unit <= positions
-            taken |= {place} if unit <= positions else set()
+            taken |= {position} if unit <= positions else set()
     assert taken == set(range(len(units)))
 
 
 def test_without_the_setting_characters_are_masked_one_by_one() -> None:
     masker = Masker(VOCABULARY, PretrainingDataSettings(whole_word=True, masked_share=0.1))
     keys = instance_keys(0, 0, np.arange(50), np.zeros(50, dtype=np.int64))
-    found = masker.mask_rows(np.tile(ROW[:8], 50), np.full(50, 8), keys)
-    assert set(found.per_row.tolist()) == {1}
+    result = masker.mask_rows(np.tile(ROW[:8], 50), np.full(50, 8), keys)
+    assert set(result.per_row.tolist()) == {1}
 
 
 def test_the_segmenter_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_the_package_finds_words() -> None:
     pytest.importorskip("rjieba", reason="needs the extra chinese")
     assert segmenter()("北京大学生喜欢") == ["北京", "大学生", "喜欢"]
     assert chinese_words.segmenter_version().startswith("rjieba ")
-    found = ChineseWords(VOCABULARY, segmenter()).continues(ROW)
-    assert found.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
+    result = ChineseWords(VOCABULARY, segmenter()).continues(ROW)
+    assert result.tolist() == [False, False, True, False, True, True, False, True] + [False] * 7
 
 
 def test_a_run_records_the_segmenter_and_is_resumed_with_it_alone(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def corpus(tmp_path_factory) -> Corpus:
 
 def batch_of(ids) -> Batch:
     ids = np.asarray(ids)
-    return Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+    return Batch.from_rows([ids])
 
 
 def config(**changes) -> BertConfig:
@@ -79,8 +79,8 @@ def test_each_head_of_the_first_layer_looks_at_its_neighbor(corpus, length):
     attention = trace.attentions[0][0]  # [heads, length, length]
     for head, offset in enumerate(NEIGHBORS):
         places = range(max(0, -offset), min(length, length - offset))
-        found = [int(attention[head, place].argmax()) - place for place in places]
-        assert np.mean([one == offset for one in found]) > 0.7, (head, offset)
+        result = [int(attention[head, place].argmax()) - place for place in places]
+        assert np.mean([one == offset for one in result]) > 0.7, (head, offset)
 
 
 def test_heads_of_a_left_to_right_model_look_only_to_the_left(corpus):

@@ -33,6 +33,7 @@ from bertsmith.training.lanes import Lanes
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
+from training.whole_steps import whole_step
 
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 TINY = {"vocab_size": len(VOCABULARY), "hidden_size": 16, "intermediate_size": 24}
@@ -134,16 +135,11 @@ def work(
     )
 
 
-def step_loss(workload: LanguageModelling, step: int) -> torch.Tensor:
-    parts = [workload.loss(workload.model, one)[0] for one in workload.plan(step, 0, 1).micro_batches]
-    return torch.stack(parts).sum().detach()
-
-
 @pytest.mark.parametrize("objective", ["language-model", "backward-language-model"])
 def test_steps_with_carried_state_have_the_loss_of_reading_the_tracks_at_once(corpus, objective):  # noqa: F811
     workload = work(corpus, objective=objective)
     model, tracks = workload.model, workload.texts[0]
-    losses = [float(step_loss(workload, step)) for step in range(3)]
+    losses = [whole_step(workload, step)[0] for step in range(3)]
     total = workload.windows.start(3)
     tokens, targets = tracks.window(0, total)
     backward = objective.startswith("backward")
@@ -168,7 +164,7 @@ def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus):  #
     )
     for step in range(2):
         assert len(split.plan(step, 0, 1).micro_batches) == TRACKS
-        torch.testing.assert_close(step_loss(whole, step), step_loss(split, step))
+        assert whole_step(split, step)[0] == pytest.approx(whole_step(whole, step)[0], rel=1e-5)
     for name, tensor in whole.carried(2).items():
         torch.testing.assert_close(split.carried(2)[name], tensor)
 
@@ -179,21 +175,21 @@ def test_the_penalties_are_means_over_the_step(corpus):  # noqa: F811
         with torch.no_grad():
             for parameter in workload.model.parameters():
                 parameter.mul_(5)
-    base = float(step_loss(plain, 0))
+    base = whole_step(plain, 0)[0]
     (batch,) = plain.plan(0, 0, 1).micro_batches
     states = plain.model(batch.batch, memory=Memory()).hidden.detach().view(TRACKS, -1, 16)
-    assert float(step_loss(ar, 0)) - base == pytest.approx(2 * float(states.square().mean()), rel=1e-3)
-    assert float(step_loss(tar, 0)) - base == pytest.approx(float(states.diff(dim=1).square().mean()), rel=1e-3)
+    assert whole_step(ar, 0)[0] - base == pytest.approx(2 * float(states.square().mean()), rel=1e-3)
+    assert whole_step(tar, 0)[0] - base == pytest.approx(float(states.diff(dim=1).square().mean()), rel=1e-3)
 
 
-def test_a_state_that_is_not_finite_begins_again(corpus):  # noqa: F811
+def test_a_state_that_is_not_finite_is_reset(corpus):  # noqa: F811
     workload = work(corpus)
-    step_loss(workload, 0)
+    whole_step(workload, 0)
     poisoned = {name: tensor.clone() for name, tensor in workload.carried(1).items()}
     for tensor in poisoned.values():
         tensor[1] = torch.nan
     workload.carry(1, poisoned)
-    step_loss(workload, 1)
+    whole_step(workload, 1)
     assert all(tensor.isfinite().all() for tensor in workload.carried(2).values())
     assert all(not tensor[1].any() and tensor[0].any() for tensor in workload.carried(2).values())
 

@@ -8,7 +8,6 @@ import torch
 import transformers
 
 from bertsmith import load
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError
 from bertsmith.pretraining.recipes import settings_from_recipe
@@ -16,6 +15,7 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from corpus.samples import write_corpus
 
 TEXT = [
     "let ' s hang out with friends .",
@@ -34,10 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("language")
     rng = np.random.default_rng(0)
     documents = ["\n".join(rng.choice(TEXT, 6)) for _ in range(60)]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
-    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
-    return folder / "corpus"
+    return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()))
 
 
 def trained(corpus: Path, out: Path, *, resume: bool = False, **given: object) -> Path:
@@ -53,13 +50,13 @@ def gpt(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_after_hang_out_is_likelier_than_camera_and_the_plan_follows(gpt: Path) -> None:
     model = load(gpt, device="cpu")
-    (found,) = model.complete(["we hang"], top=len(VOCABULARY))
-    chances = {one.piece: one.probability for one in found.next}
+    (result,) = model.complete(["we hang"], top=len(VOCABULARY))
+    chances = {one.piece: one.probability for one in result.next}
     assert chances["out"] > 10 * chances["camera"]
     assert sum(chances.values()) == pytest.approx(1, abs=1e-5)
-    (found,) = model.complete(["Let's stick to"], tokens=3)
-    assert [one.piece for one in found.pieces] == ["the", "plan", "."]
-    assert found.continuation == " the plan ."
+    (result,) = model.complete(["Let's stick to"], tokens=3)
+    assert [one.piece for one in result.pieces] == ["the", "plan", "."]
+    assert result.continuation == " the plan ."
     likely, unlikely = model.perplexity(["we hang out at home .", "home at out hang we ."])
     assert likely.perplexity < 3 < unlikely.perplexity
 
@@ -71,10 +68,10 @@ def test_what_was_trained_gives_the_same_logits_and_ids_in_transformers(gpt: Pat
     ids = tokenizer("Let's stick to", return_tensors="pt")["input_ids"][:, :-1]
     with torch.no_grad():
         shares = theirs(ids).logits[0, -1].softmax(0)
-    (found,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
+    (result,) = load(gpt, device="cpu").complete(["Let's stick to"], top=3)
     best = shares.topk(3)
-    assert [one.piece for one in found.next] == tokenizer.convert_ids_to_tokens(best.indices)
-    np.testing.assert_allclose([one.probability for one in found.next], best.values.numpy(), rtol=1e-4)
+    assert [one.piece for one in result.next] == tokenizer.convert_ids_to_tokens(best.indices)
+    np.testing.assert_allclose([one.probability for one in result.next], best.values.numpy(), rtol=1e-4)
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_bytes(corpus: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_masks_equal_those_of_the_obvious_generator_from_the_same_draws(
         mask_share=ways[0], keep_share=ways[1], random_share=ways[2],
     )  # fmt: skip
     keys = keys_of(len(rows), seed)
-    found = mask(rows, settings, keys)
+    result = mask(rows, settings, keys)
     end, output, positions, originals, per_row = 0, [], [], [], []
     for row, key in zip(rows, keys.tolist(), strict=True):
         expected = masks_of_row(
@@ -72,10 +72,10 @@ def test_masks_equal_those_of_the_obvious_generator_from_the_same_draws(
         originals += expected[2]
         per_row.append(len(expected[1]))
         end += len(row)
-    assert found.token_ids.tolist() == output
-    assert found.positions.tolist() == positions
-    assert found.target_ids.tolist() == originals
-    assert found.per_row.tolist() == per_row
+    assert result.token_ids.tolist() == output
+    assert result.positions.tolist() == positions
+    assert result.target_ids.tolist() == originals
+    assert result.per_row.tolist() == per_row
 
 
 def test_masks_of_a_row_do_not_depend_on_the_rows_next_to_it() -> None:

@@ -45,8 +45,8 @@ def test_what_is_given_is_kept():
         "initialization": "random",
     }
     run, data, train = built(**given)
-    found = {**vars(run), **vars(data), **vars(train)}
-    assert {name: found[name] for name in given} == given
+    result = {**vars(run), **vars(data), **vars(train)}
+    assert {name: result[name] for name in given} == given
 
 
 def test_with_adam_alone_the_rate_falls_with_the_width():
@@ -154,7 +154,7 @@ def test_the_recipe_of_2018_of_a_gpt_is_that_of_its_own_paper():
 def test_the_recipe_of_the_paper_has_an_objective_that_the_architecture_can_have(
     architecture: str, objective: str | None
 ) -> None:
-    found = with_recipe({"recipe": "2018", "size": "tiny", "architecture": architecture})
-    assert found.get("objective") == objective
+    result = with_recipe({"recipe": "2018", "size": "tiny", "architecture": architecture})
+    assert result.get("objective") == objective
     asked = with_recipe({"recipe": "2018", "size": "tiny", "architecture": architecture, "objective": "mlm+nsp"})
     assert asked["objective"] == "mlm+nsp"

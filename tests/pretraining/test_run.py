@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.checkpoints.load import convert
-from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
 from bertsmith.files import read_json, read_json_lines
@@ -34,6 +34,7 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
+from corpus.samples import write_corpus
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
 WORDS += ["##s", "##ed", "un", "##like"]
@@ -51,10 +52,7 @@ def corpus(tmp_path_factory) -> Path:
         "\n".join(" ".join(rng.choice(words, rng.integers(3, 12))) + " ." for _ in range(rng.integers(2, 12)))
         for _ in range(40)
     ]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
-    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
-    return folder / "corpus"
+    return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()))
 
 
 def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=None, train=None, **changes: object):

@@ -31,8 +31,8 @@ def corpus_of(tmp_path: Path, *counts: int) -> Corpus:
 def test_most_documents_of_one_sentence_are_counted_where_text_is_read_in_order(
     tmp_path: Path, settings: dict[str, object], words: str
 ) -> None:
-    found = warn_without_running_text(corpus_of(tmp_path, 1, 1, 1, 4), PretrainingDataSettings(**settings))
-    assert found.startswith("3 of 4 documents are a single sentence, with a median of 3 tokens, so " + words)
+    result = warn_without_running_text(corpus_of(tmp_path, 1, 1, 1, 4), PretrainingDataSettings(**settings))
+    assert result.startswith("3 of 4 documents are a single sentence, with a median of 3 tokens, so " + words)
 
 
 def test_running_text_and_rows_of_their_own_are_no_problem(tmp_path: Path) -> None:

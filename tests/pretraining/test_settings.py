@@ -9,7 +9,6 @@ import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
 from bertsmith.inference.loading import load_pretraining_heads
@@ -25,6 +24,7 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
+from corpus.samples import write_corpus
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()])
 SHAPE = {
@@ -45,15 +45,7 @@ def corpus(tmp_path_factory) -> Path:
     documents = [
         "\n".join(" ".join(rng.choice(list("abcdefgh"), 6, p=[0.3, *[0.1] * 7])) for _ in range(5)) for _ in range(30)
     ]
-    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    build_corpus(
-        [folder / "text.txt"],
-        WordPieceTokenizer(VOCABULARY, TextRules()),
-        folder / "corpus",
-        settings=CorpusSettings(held_out=0.2),
-        workers=1,
-    )
-    return folder / "corpus"
+    return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()), held_out=0.2)
 
 
 @pytest.fixture

@@ -96,8 +96,8 @@ def test_an_epoch_equals_that_of_the_obvious_generator_from_the_same_draws(docum
             coins_of=lambda ordinal, index=index: coins(instance_key(7, 3, index, ordinal)),
         )
     shuffle = generator(7, "shuffle", 3, 0).permutation(len(expected))
-    found = unpacked(epoch_rows(PretrainingStream(source, settings, VOCABULARY), epoch=3))
-    assert found == [expected[place] for place in shuffle]
+    result = unpacked(epoch_rows(PretrainingStream(source, settings, VOCABULARY), epoch=3))
+    assert result == [expected[place] for place in shuffle]
 
 
 @given(shape=SHAPES, objective=st.sampled_from([*OBJECTIVES]), max_length=st.integers(5, 40), seed=st.integers(0, 99))
@@ -131,10 +131,10 @@ def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
 @given(edges=EDGES, target=st.integers(2, 20), seed=st.integers(0, 999))
 def test_put_back_loses_no_sentence(edges: list[int], target: int, seed: int) -> None:
     """A and the actual nexts together are the document, once and in order."""
-    found, openings = array("q"), array("d")
-    walk_next_sentence(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, found, openings)
+    result, openings = array("q"), array("d")
+    walk_next_sentence(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, result, openings)
     end = 0
-    for _, first, split, other, second, stop, label in np.array(found).reshape(-1, 7).tolist():
+    for _, first, split, other, second, stop, label in np.array(result).reshape(-1, 7).tolist():
         assert first == end
         assert {first, split} <= set(edges)
         if label:
@@ -146,15 +146,15 @@ def test_put_back_loses_no_sentence(edges: list[int], target: int, seed: int) ->
             assert stop in edges
             end = stop
     assert end == edges[-1]
-    assert len(openings) == sum(np.array(found).reshape(-1, 7)[:, 6])
+    assert len(openings) == sum(np.array(result).reshape(-1, 7)[:, 6])
 
 
 @given(edges=EDGES.filter(lambda edges: edges[-1] > 1), target=st.integers(2, 20), seed=st.integers(0, 999))
 def test_sentence_order_pairs_hold_the_document_once_and_swap_half(edges: list[int], target: int, seed: int) -> None:
-    found = array("q")
-    walk_sentence_order(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, found, array("d"))
+    result = array("q")
+    walk_sentence_order(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, result, array("d"))
     end = 0
-    for document, first, first_end, other, second, second_end, label in np.array(found).reshape(-1, 7).tolist():
+    for document, first, first_end, other, second, second_end, label in np.array(result).reshape(-1, 7).tolist():
         if label:
             first, first_end, second, second_end = second, second_end, first, first_end
         assert (document, other, first, second) == (0, 0, end, first_end)
@@ -165,9 +165,9 @@ def test_sentence_order_pairs_hold_the_document_once_and_swap_half(edges: list[i
 
 @given(edges=EDGES, target=st.integers(2, 20))
 def test_single_rows_lose_nothing_and_cut_only_sentences_that_are_too_long(edges: list[int], target: int) -> None:
-    found = array("q")
-    walk_single(edges, target, 0, 3, uniforms(np.random.default_rng(0)).__next__, found, array("d"))
-    rows = np.array(found).reshape(-1, 7)
+    result = array("q")
+    walk_single(edges, target, 0, 3, uniforms(np.random.default_rng(0)).__next__, result, array("d"))
+    rows = np.array(result).reshape(-1, 7)
     assert rows[:, 1].tolist() == [0, *rows[:-1, 2].tolist()]
     assert rows[-1, 2] == edges[-1]
     for first, end in rows[:, 1:3].tolist():
@@ -179,9 +179,9 @@ def test_single_rows_lose_nothing_and_cut_only_sentences_that_are_too_long(edges
 
 @given(edges=EDGES, target=st.integers(2, 20))
 def test_contiguous_rows_lose_nothing_and_are_full(edges: list[int], target: int) -> None:
-    found = array("q")
-    walk_contiguous(edges, target, 4, 9, uniforms(np.random.default_rng(0)).__next__, found, array("d"))
-    rows = np.array(found).reshape(-1, 7)
+    result = array("q")
+    walk_contiguous(edges, target, 4, 9, uniforms(np.random.default_rng(0)).__next__, result, array("d"))
+    rows = np.array(result).reshape(-1, 7)
     assert rows[:, 1].tolist() == [0, *rows[:-1, 2].tolist()]
     assert rows[-1, 2] == edges[-1]
     assert (rows[:-1, 2] - rows[:-1, 1] == target).all()

@@ -9,7 +9,6 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
 from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining
@@ -24,7 +23,9 @@ from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
+from training.whole_steps import whole_step
 
 WORDS = "hang out camera the a man took we they stick to let is never and with . ##s".split()
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, *WORDS])
@@ -35,8 +36,8 @@ EXACT = Runtime(device="cpu", precision="fp64")
 def documents(count: int = 10, seed: int = 0, *, reverse: bool = False) -> MemoryDocuments:
     """Each sentence fills a row, so that text read backward has the same rows."""
     rng = np.random.default_rng(seed)
-    found = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
-    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in found] if reverse else found)
+    result = [[rng.integers(5, LAST, size=rng.integers(4, 15)).tolist()] for _ in range(count)]
+    return MemoryDocuments([[sentence[::-1] for sentence in one] for one in result] if reverse else result)
 
 
 def model(*, dropout: float = 0.0) -> EncoderForPreTraining:
@@ -53,21 +54,9 @@ def task(one: EncoderForPreTraining, texts: MemoryDocuments, **changes: int) -> 
     return Pretraining(one, texts, texts, VOCABULARY, data, EXACT, rows_per_step=8, **changes)
 
 
-def worked_off(one: Pretraining, step: int) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
-    """The loss, sums and gradients of a step, over all its micro-batches."""
-    one.model.zero_grad(set_to_none=True)
-    total, sums = 0.0, dict[str, float]()
-    for micro_batch in one.plan(step, 0, 1).micro_batches:
-        loss, parts = one.loss(one.model, micro_batch)
-        loss.backward()
-        total += loss.item()
-        sums = {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
-    return total, sums, {name: p.grad.clone() for name, p in one.model.named_parameters() if p.grad is not None}
-
-
 def test_the_loss_is_the_sum_of_both_directions_row_by_row():
     one = model()
-    total, sums, _ = worked_off(task(one, documents()), 0)
+    total, sums, _ = whole_step(task(one, documents()), 0)
     (batch,) = task(one, documents()).plan(0, 0, 1).micro_batches
     table = one.mlm.weight.detach()
     nll, count, starts = {"forward": 0.0, "backward": 0.0}, 0, np.cumsum([0, *batch.batch.lengths])
@@ -75,11 +64,11 @@ def test_the_loss_is_the_sum_of_both_directions_row_by_row():
         ids = batch.batch.token_ids[start : start + length].numpy()
         with torch.no_grad():
             hidden = one.encoder(Batch.from_flat(ids, 0 * ids, [length]))
-        for place in range(length - 1):
-            right = (hidden[place, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
-            left = (hidden[place + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
-            nll["forward"] -= float(right[ids[place + 1]])
-            nll["backward"] -= float(left[ids[place]])
+        for position in range(length - 1):
+            right = (hidden[position, :4] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            left = (hidden[position + 1, 4:] @ table.T + one.mlm.bias.detach()).log_softmax(0)
+            nll["forward"] -= float(right[ids[position + 1]])
+            nll["backward"] -= float(left[ids[position]])
             count += 1
     assert sums["forward_count"] == sums["backward_count"] == count
     assert sums["forward_nll"] == pytest.approx(nll["forward"])
@@ -100,17 +89,17 @@ def test_reversed_text_swaps_the_directions():
     table = swapped.mlm.weight.data
     table[[2, 3]] = table[[3, 2]]
     swapped.encoder.read_vocabulary(ends)
-    _, sums, _ = worked_off(task(one, documents()), 0)
-    _, mirrored, _ = worked_off(task(swapped, documents(reverse=True)), 0)
+    _, sums, _ = whole_step(task(one, documents()), 0)
+    _, mirrored, _ = whole_step(task(swapped, documents(reverse=True)), 0)
     assert mirrored["forward_nll"] != pytest.approx(sums["forward_nll"], abs=1e-4)
     assert mirrored["forward_nll"] == pytest.approx(sums["backward_nll"])
     assert mirrored["backward_nll"] == pytest.approx(sums["forward_nll"])
 
 
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut():
-    whole = worked_off(task(model(dropout=0.2), documents()), 2)
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split():
+    whole = whole_step(task(model(dropout=0.2), documents()), 2)
     for micro_tokens in (40, 1):
-        cut = worked_off(task(model(dropout=0.2), documents(), micro_tokens=micro_tokens), 2)
+        cut = whole_step(task(model(dropout=0.2), documents(), micro_tokens=micro_tokens), 2)
         assert cut[0] == pytest.approx(whole[0], abs=1e-12)
         assert cut[1] == pytest.approx(whole[1])
         for name, gradient in whole[2].items():
@@ -137,12 +126,12 @@ def test_a_sample_lowers_logits_by_the_chance_to_be_compared():
     head, hidden = model().mlm, torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     targets = torch.tensor([int(sample.pieces[0]), 5, 6, int(sample.pieces[-1]), 7, 5])
     with torch.no_grad():
-        found = sampled_logits(hidden, head.weight, head.bias, targets, sample)
+        result = sampled_logits(hidden, head.weight, head.bias, targets, sample)
         full = hidden @ head.weight.T + head.bias
     for row, target in enumerate(targets.tolist()):
         rest = [piece for piece in sample.pieces.tolist() if piece != target]
         expected = [full[row, piece] - np.log(1 - (1 - shares[piece]) ** 12) for piece in [target, *rest]]
-        kept = found[row][torch.isfinite(found[row])]
+        kept = result[row][torch.isfinite(result[row])]
         np.testing.assert_allclose(kept.numpy(), [float(one) for one in expected], atol=1e-6)
 
 
@@ -159,18 +148,18 @@ def test_samples_hold_pieces_as_often_as_their_chance_says():
 
 def test_a_sample_of_everything_gives_the_loss_of_the_whole_vocabulary():
     """With that many draws every piece is compared with, and no logit is lowered."""
-    whole = worked_off(task(model(), documents()), 0)
-    sampled = worked_off(task(model(), documents(), sampled_pieces=5000), 0)
+    whole = whole_step(task(model(), documents()), 0)
+    sampled = whole_step(task(model(), documents(), sampled_pieces=5000), 0)
     assert sampled[0] == pytest.approx(whole[0], rel=1e-6)
     for name, gradient in whole[2].items():
         torch.testing.assert_close(sampled[2][name], gradient, atol=1e-6, rtol=1e-4, msg=name)
 
 
-def test_a_sampled_step_is_the_same_however_it_is_cut():
-    whole = worked_off(task(model(), documents(), sampled_pieces=6), 1)
-    cut = worked_off(task(model(), documents(), sampled_pieces=6, micro_tokens=30), 1)
+def test_a_sampled_step_is_the_same_however_it_is_split():
+    whole = whole_step(task(model(), documents(), sampled_pieces=6), 1)
+    cut = whole_step(task(model(), documents(), sampled_pieces=6, micro_tokens=30), 1)
     assert cut[0] == pytest.approx(whole[0], abs=1e-12)
-    assert whole[0] != pytest.approx(worked_off(task(model(), documents()), 1)[0], abs=1e-3)
+    assert whole[0] != pytest.approx(whole_step(task(model(), documents()), 1)[0], abs=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +168,7 @@ def corpus(tmp_path_factory) -> Path:
     rng = np.random.default_rng(0)
     phrases = ["let us hang out .", "they hang out with a man .", "we never took the camera .", "the camera is out ."]
     lines = ["\n".join(rng.choice(phrases, rng.integers(2, 6))) for _ in range(60)]
-    (folder / "text.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    settings = CorpusSettings(held_out=0.1)
-    build_corpus([folder / "text.txt"], WordPieceTokenizer(VOCABULARY), folder / "corpus", settings=settings, workers=1)
-    return folder / "corpus"
+    return write_corpus(folder, lines, WordPieceTokenizer(VOCABULARY))
 
 
 def run(corpus: Path, out: Path, *, resume: bool = False, **given: object):
@@ -214,7 +200,7 @@ def test_after_hang_comes_out_rather_than_camera(trained):
 def test_a_saved_model_has_the_logits_of_the_trained_one(trained, tmp_path):
     first, second = load_pretrained(load_any(trained)), load_pretrained(load_any(trained / "model"))
     ids = np.arange(5, LAST)
-    batch = Batch.from_flat(ids, 0 * ids, [len(ids)])
+    batch = Batch.from_rows([ids])
     every = torch.arange(len(ids))
     assert torch.equal(
         first.model.eval()(batch, backward=every).backward_logits,

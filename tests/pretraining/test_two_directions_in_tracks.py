@@ -20,6 +20,7 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.runtime import choose
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
+from training.whole_steps import whole_step
 
 OBJECTIVE = "forward+backward-language-model"
 TRACKS, WINDOW = 3, 12
@@ -51,18 +52,9 @@ def work(
     )
 
 
-def step_loss(workload: LanguageModelling, step: int) -> tuple[float, dict[str, float]]:
-    total, sums = 0.0, dict[str, float]()
-    for one in workload.plan(step, 0, 1).micro_batches:
-        loss, parts = workload.loss(workload.model, one)
-        total += float(loss.detach())
-        sums = sums | {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
-    return total, sums
-
-
 def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corpus):  # noqa: F811
     workload = work(corpus)
-    found = [step_loss(workload, step) for step in range(3)]
+    result = [whole_step(workload, step)[:2] for step in range(3)]
     assert workload.windows.start(3) == 3 * WINDOW
     total, expected = 3 * WINDOW, np.zeros((3, 2))
     counts = np.zeros((3, 2))
@@ -78,7 +70,7 @@ def test_steps_have_the_loss_of_reading_the_tracks_at_once_from_either_side(corp
             steps = np.split(nll, 3)[:: -1 if way else 1]  # the backward track begins at the end of its text
             expected[:, way] += [one.sum() for one in steps]
             counts[:, way] += [(one > 0).sum() for one in steps]
-    for step, (loss, sums) in enumerate(found):
+    for step, (loss, sums) in enumerate(result):
         assert [sums["forward_nll"], sums["backward_nll"]] == pytest.approx(expected[step].tolist(), abs=1e-3)
         assert [sums["forward_count"], sums["backward_count"]] == counts[step].tolist()
         assert loss == pytest.approx((expected[step] / counts[step]).sum(), abs=1e-4)
@@ -89,7 +81,7 @@ def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus, sam
     whole, split = (work(corpus, micro_tokens=size, dropout=0.3, sampled_pieces=sampled) for size in (4096, 1))
     assert [len(one.plan(0, 0, 1).micro_batches) for one in (whole, split)] == [2, 2 * TRACKS]
     for step in range(2):
-        assert step_loss(whole, step)[0] == pytest.approx(step_loss(split, step)[0], rel=1e-5)
+        assert whole_step(whole, step)[0] == pytest.approx(whole_step(split, step)[0], rel=1e-5)
     state = whole.carried(2)
     assert {name: tuple(tensor.shape) for name, tensor in state.items()} == {
         f"{kind}.{layer}": (2 * TRACKS, width) for layer in range(2) for kind, width in (("hidden", 4), ("cells", 6))
@@ -101,7 +93,7 @@ def test_the_loss_and_the_state_do_not_depend_on_how_a_step_is_split(corpus, sam
 
 def test_a_sample_changes_the_loss_of_a_step_but_not_held_out_figures(corpus):  # noqa: F811
     plain, sampled = work(corpus), work(corpus, sampled_pieces=6)
-    assert abs(step_loss(plain, 0)[0] - step_loss(sampled, 0)[0]) > 1e-2
+    assert abs(whole_step(plain, 0)[0] - whole_step(sampled, 0)[0]) > 1e-2
     figures = sampled.evaluate(sampled.model)
     assert figures == plain.evaluate(plain.model)
     assert figures["forward_perplexity"] == pytest.approx(np.exp(figures["forward_loss"]))
@@ -119,7 +111,7 @@ def settings(**changes: object) -> tuple:
     return settings_from_recipe({**given, **changes})
 
 
-def test_a_resumed_run_is_the_straight_run_to_the_bit(corpus, tmp_path):  # noqa: F811
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(corpus, tmp_path):  # noqa: F811
     class StopError(Exception):
         pass
 

@@ -20,6 +20,7 @@ from bertsmith.training.lanes import LEAST_TOKENS
 from bertsmith.training.pace import Pace
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
+from training.whole_steps import whole_step
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 90))])
 EXACT = Runtime(device="cpu", precision="fp64")
@@ -55,27 +56,12 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
     )
 
 
-def worked_off(one: Pretraining, step: int, ranks: int = 1) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
-    """The loss, sums and gradients of a step, over all micro-batches of all ranks."""
-    one.model.zero_grad(set_to_none=True)
-    total, sums = 0.0, {}
-    for rank in range(ranks):
-        for micro_batch in one.plan(step, rank, ranks).micro_batches:
-            loss, parts = one.loss(one.model, micro_batch)
-            loss.backward()
-            total += loss.item()
-            for name, value in parts.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-    gradients = {name: p.grad.clone() for name, p in one.model.named_parameters() if p.grad is not None}
-    return total, sums, gradients
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(objective):
     """Micro-batches and ranks affect only memory and speed, even with dropout."""
-    whole = worked_off(task(dropout=0.2, objective=objective), 2)
+    whole = whole_step(task(dropout=0.2, objective=objective), 2)
     for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):
-        cut = worked_off(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
+        cut = whole_step(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
         assert cut[0] == pytest.approx(whole[0], abs=1e-12)
         assert cut[1] == pytest.approx(whole[1])
         assert cut[2].keys() == whole[2].keys()
@@ -86,7 +72,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
 def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
     """Masks, next sentence and their summed loss, computed by transformers on padded rows."""
     one = task(micro_tokens=100)
-    loss, sums, gradients = worked_off(one, 1)
+    loss, sums, gradients = whole_step(one, 1)
     peer = padded_peer(one.model)
     rows = one._phases[0].stream.step_rows(1)
     masked = one._phases[0].find_targets(rows.token_ids, rows.lengths, rows.keys)
@@ -120,7 +106,7 @@ def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
 def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
     """One switch."""
     one = task(objective=objective)
-    _, sums, gradients = worked_off(one, 0)
+    _, sums, gradients = whole_step(one, 0)
     trained = {name.split(".")[0] if not name.startswith("bert.pooler") else "pooler" for name in gradients} - {"bert"}
     assert trained == set(one.objective.trained_parts)
     assert ("nsp_count" in sums) == ("nsp" in trained)
@@ -143,7 +129,7 @@ def test_a_new_objective_is_one_entry(monkeypatch):
     )
     monkeypatch.setitem(OBJECTIVES, new.name, new)
     one = task(objective=new.name)
-    total, sums, gradients = worked_off(one, 0)
+    total, sums, gradients = whole_step(one, 0)
     plan = one.plan(0, 0, 1)
     assert all(micro_batch.first is None for micro_batch in plan.micro_batches)
     assert all(1 in micro_batch.batch.segment_ids for micro_batch in plan.micro_batches)
@@ -221,7 +207,7 @@ def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
     plans = [each.plan(0, 0, 1) for each in (one, three)]
     assert [len(plan.micro_batches) for plan in plans] == [1, min(3, plans[0].tokens // LEAST_TOKENS)]
     assert len(plans[1].micro_batches) > 1
-    (loss, _, gradients), (same_loss, _, same_gradients) = worked_off(one, 0), worked_off(three, 0)
+    (loss, _, gradients), (same_loss, _, same_gradients) = whole_step(one, 0), whole_step(three, 0)
     assert loss == pytest.approx(same_loss)
     assert gradients.keys() == same_gradients.keys()
     for name, gradient in gradients.items():
@@ -272,6 +258,6 @@ def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
     one = Pretraining(
         EncoderForPreTraining(new_encoder(config)).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
     )
-    loss, sums, _ = worked_off(one, 0)
+    loss, sums, _ = whole_step(one, 0)
     assert np.isfinite(loss)
     assert 0 < sums["mlm_count"] < 4

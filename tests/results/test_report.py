@@ -22,7 +22,7 @@ from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.randomness import generator
 from bertsmith.results.predictions import texts_of
 from bertsmith.results.report import is_finetuning, write_finetuning_report
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.training.run_folder import RunFolder
 from reports.page import Page
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model

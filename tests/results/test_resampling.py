@@ -27,7 +27,7 @@ def answered(tmp_path_factory):
     from bertsmith.runtime import choose
 
     base = load_any(write_base_model(tmp_path_factory.mktemp("resampling") / "base"))
-    found = {}
+    result = {}
     for kind, spec in SPECS.items():
         task, examples = task_for(spec), examples_of(kind, 40, seed=3)
         model = load_for_task(load_any(base), task.head, keep_head=False, seed=1).model.eval()
@@ -37,8 +37,8 @@ def answered(tmp_path_factory):
         logits = logits + generator(1, "noise").normal(size=logits.shape)  # so that no model gives one answer to all
         predictions = task.decode(examples, features, logits, TOKENIZER)
         lines = [json.loads(json.dumps(line)) for line in example_lines(task, examples, predictions)]
-        found[kind] = lines, task.score(examples, predictions)
-    return found
+        result[kind] = lines, task.score(examples, predictions)
+    return result
 
 
 @pytest.mark.parametrize("kind", RESAMPLED)
@@ -74,9 +74,9 @@ def test_eight_of_eight_right_is_not_certain():
     lines = [
         {"gold": label, "score": 1.0, "prediction": {"label": label, "probabilities": chances}} for label in "abababab"
     ]
-    found = intervals("classification", ("accuracy", "f1", "matthews"), lines)
-    assert list(found) == ["accuracy"]  # all draws of the others are 1.0
-    assert found["accuracy"] == pytest.approx([0.6306, 1.0], abs=1e-4)
+    result = intervals("classification", ("accuracy", "f1", "matthews"), lines)
+    assert list(result) == ["accuracy"]  # all draws of the others are 1.0
+    assert result["accuracy"] == pytest.approx([0.6306, 1.0], abs=1e-4)
     answered = [{"gold": [{"text": "x"}], "score": 0.0, "prediction": {"text": "y"}}] * 8
     assert intervals("span", ("exact", "f1"), answered) == {"exact": pytest.approx([0.0, 36.94], abs=0.01)}
 

@@ -34,9 +34,9 @@ def written_out(query: str, passages: list[str], k1: float, b: float) -> list[fl
 
 @given(st.lists(words, min_size=1, max_size=8).filter(any), words, st.floats(0, 3), st.floats(0, 1))
 def test_scores_equal_the_formula(passages: list[str], query: str, k1: float, b: float) -> None:
-    found = BM25(passages, k1=k1, b=b).scores([query, "a"])
-    assert found[0] == pytest.approx(written_out(query, passages, k1, b))
-    assert found[1] == pytest.approx(written_out("a", passages, k1, b))
+    result = BM25(passages, k1=k1, b=b).scores([query, "a"])
+    assert result[0] == pytest.approx(written_out(query, passages, k1, b))
+    assert result[1] == pytest.approx(written_out("a", passages, k1, b))
 
 
 def test_a_rare_word_decides_and_case_and_accents_do_not() -> None:

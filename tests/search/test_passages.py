@@ -18,8 +18,8 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_lines_of_plain_text_are_called_by_their_numbers(tmp_path: Path) -> None:
-    found = read_text_set(write(tmp_path / "p.txt", "one\n\n  two words \n"))
-    assert found == TextSet(ids=("1", "3"), texts=("one", "two words"), skipped=1)
+    result = read_text_set(write(tmp_path / "p.txt", "one\n\n  two words \n"))
+    assert result == TextSet(ids=("1", "3"), texts=("one", "two words"), skipped=1)
 
 
 def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
         "<doc>\n<docno>2</docno>\n<title>heat .</title>\n<text>of walls</text>\n</doc>\n"
         "<doc><docno>3</docno><title></title><text>\n</text></doc>"
     )
-    found = read_text_set(write(tmp_path / "p.xml", documents))
-    assert found == TextSet(
+    result = read_text_set(write(tmp_path / "p.xml", documents))
+    assert result == TextSet(
         ids=("1", "2"), texts=("wings in a slipstream . they lift & turn .", "heat . of walls"), skipped=1
     )
     topics = (
@@ -143,8 +143,8 @@ def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -
     ],
 )
 def test_a_field_of_trec_is_read_as_a_whole(tmp_path: Path, record: str, text: str) -> None:
-    found = read_text_set(write(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
-    assert found.texts == (text,)
+    result = read_text_set(write(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
+    assert result.texts == (text,)
 
 
 def test_a_column_that_is_named_in_vain_is_refused(tmp_path: Path) -> None:

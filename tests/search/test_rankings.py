@@ -17,19 +17,19 @@ from bertsmith.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, 
     st.integers(1, 15),
 )
 def test_the_best_are_those_of_a_stable_sort(scores: np.ndarray, top: int) -> None:
-    found = best(scores, top)
+    result = best(scores, top)
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     kept = expected.shape[1]
-    assert np.array_equal(found.places[:, :kept], expected)
-    assert np.array_equal(found.scores[:, :kept], np.take_along_axis(scores, expected, axis=1))
-    assert (found.places[:, kept:] == NO_PASSAGE).all()
-    assert found.places.shape == (len(scores), top)
+    assert np.array_equal(result.places[:, :kept], expected)
+    assert np.array_equal(result.scores[:, :kept], np.take_along_axis(scores, expected, axis=1))
+    assert (result.places[:, kept:] == NO_PASSAGE).all()
+    assert result.places.shape == (len(scores), top)
 
 
 def test_minus_infinity_is_never_ranked() -> None:
-    found = best(np.array([[-np.inf, 1.0, -np.inf], [-np.inf] * 3]), 2)
-    assert found.row(0) == [(1, 1.0)]
-    assert found.row(1) == []
+    result = best(np.array([[-np.inf, 1.0, -np.inf], [-np.inf] * 3]), 2)
+    assert result.row(0) == [(1, 1.0)]
+    assert result.row(1) == []
 
 
 @pytest.mark.parametrize("block", [1, 7, 1000])
@@ -38,9 +38,9 @@ def test_nearest_vectors_are_the_same_in_any_blocks(block: int, monkeypatch: pyt
     monkeypatch.setattr(module, "_QUERIES", min(block, 2))
     passages = generator(0, "passages").integers(-2, 3, (60, 4)).astype(np.float32)
     queries = generator(0, "queries").integers(-2, 3, (5, 4)).astype(np.float32)
-    found = nearest_vectors(queries, passages, 10)
+    result = nearest_vectors(queries, passages, 10)
     expected = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :10]
-    assert np.array_equal(found.places, expected), "whole numbers: no rounding, many ties"
+    assert np.array_equal(result.places, expected), "whole numbers: no rounding, many ties"
     assert nearest_vectors(queries[:0], passages, 10).places.shape == (0, 10)
 
 

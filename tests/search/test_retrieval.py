@@ -48,9 +48,9 @@ def predictor(kind: str) -> Predictor:
 
 def test_a_text_finds_itself(embedder: Embedder) -> None:
     index = index_passages(TEXTS, embedder)
-    found = index.search(query_vectors(TEXTS, embedder), top=2)
-    assert found.places[:, 0].tolist() == [0, 1, 2, 3, 4]
-    assert found.scores[:, 0] == pytest.approx(1, abs=1e-5)
+    result = index.search(query_vectors(TEXTS, embedder), top=2)
+    assert result.places[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert result.scores[:, 0] == pytest.approx(1, abs=1e-5)
     assert np.allclose(np.linalg.norm(index.vectors, axis=1), 1, atol=1e-6)
 
 
@@ -95,9 +95,9 @@ def test_approximate_search_finds_the_same_here_and_is_kept(embedder: Embedder, 
     exact = index_passages(TEXTS, embedder, path=path)
     assert exact.graph is None
     assert index.graph is not None
-    found, expected = index.search(queries, 3), exact.search(queries, 3)
-    assert np.array_equal(found.places, expected.places)
-    assert np.allclose(found.scores, expected.scores, atol=1e-5)
+    result, expected = index.search(queries, 3), exact.search(queries, 3)
+    assert np.array_equal(result.places, expected.places)
+    assert np.allclose(result.scores, expected.scores, atol=1e-5)
     assert index.search(queries, 9).places[:, 5:].tolist() == [[-1] * 4] * 2, "there are no more"
     assert embedder.texts == 7
     assert np.array_equal(PassageIndex.load(path).graph, index.graph)
@@ -118,7 +118,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
     assert len(words.row(0)) < len(both.row(0)) == 5
 
 
-def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_queries_that_are_cut_are_reported(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
     assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut in total\n" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
@@ -135,30 +135,30 @@ def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
         depth=2,
     )
     query = ["was a good film in rome"]
-    found = retriever.side_by_side(query, VECTORS, top=4)
-    assert list(found) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]
-    places = {name: [place for place, _ in ranking.row(0)] for name, ranking in found.items()}
+    result = retriever.side_by_side(query, VECTORS, top=4)
+    assert list(result) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]
+    places = {name: [place for place, _ in ranking.row(0)] for name, ranking in result.items()}
     assert len(places[VECTORS]) == len(places[BY_WORDS]) == 4
     assert set(places[HYBRID]) == {*places[VECTORS][:2], *places[BY_WORDS][:2]}
     assert sorted(places["vectors, re-ranked"]) == sorted(places[VECTORS][:2])
     again = retriever.rank(query, VECTORS, 4)
-    assert again.row(0) == found["vectors, re-ranked"].row(0)
-    assert retriever.first_ranking(query, HYBRID, 4).row(0) == found[HYBRID].row(0)
+    assert again.row(0) == result["vectors, re-ranked"].row(0)
+    assert retriever.first_ranking(query, HYBRID, 4).row(0) == result[HYBRID].row(0)
 
 
 def test_a_model_of_pairs_reads_the_best_again() -> None:
     scorer = PairScorer(predictor("pair"))
     assert scorer.label == "1", "the last one"
     first = best(np.array([[5.0, 4.0, 3.0, -np.inf, 2.0]]), 4)
-    found = reranked(scorer, ["a film"], TEXTS, first, top=3)
+    result = reranked(scorer, ["a film"], TEXTS, first, top=3)
     scores = scorer.scores("a film", [TEXTS[place] for place in (0, 1, 2, 4)])
     expected = sorted(zip([0, 1, 2, 4], scores, strict=True), key=lambda pair: -pair[1])[:3]
-    assert found.row(0) == [(place, pytest.approx(score)) for place, score in expected]
+    assert result.row(0) == [(place, pytest.approx(score)) for place, score in expected]
     nobody = best(np.full((1, 2), -np.inf), 2)
     assert reranked(scorer, ["a film"], TEXTS, nobody, top=2).row(0) == []
 
 
-def test_the_label_relevant_is_taken_wherever_it_stands_and_a_regression_gives_its_number() -> None:
+def test_the_label_relevant_is_taken_wherever_it_is_and_a_regression_gives_its_number() -> None:
     relevant = predictor("pair")
     task = task_for(dataclasses.replace(relevant.task.spec, labels=("relevant", "not")))
     named = PairScorer(Predictor(relevant.model, task, TOKENIZER, relevant.runtime))
@@ -180,10 +180,10 @@ def test_a_search_is_scored_over_the_queries_that_have_an_answer() -> None:
     queries = TextSet(ids=("1", "2", "3"), texts=("x", "y", "z"))
     ranking = Ranking(places=np.array([[0, 1], [2, -1], [3, 4]]), scores=np.array([[2.0, 1.0], [1.0, -np.inf], [2, 1]]))
     judged = {"1": {"b": 1.0}, "2": {"c": 2.0, "absent": 1.0}, "3": {"d": 0.0}}
-    found = score_search(ranking, queries, PASSAGES, judged)
-    assert found.num_queries == 2
-    assert found.by_query["1"]["mrr@10"] == 0.5
-    assert found.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
-    assert found.scores["mrr@10"] == 0.75
+    result = score_search(ranking, queries, PASSAGES, judged)
+    assert result.num_queries == 2
+    assert result.by_query["1"]["mrr@10"] == 0.5
+    assert result.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
+    assert result.scores["mrr@10"] == 0.75
     with pytest.raises(InputError, match="judgements with a relevant passage"):
         score_search(ranking, queries, PASSAGES, {"3": {"d": 0.0}})

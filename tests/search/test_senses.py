@@ -46,7 +46,7 @@ def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
     assert found_words(["a new  york new year new york"], "New York") == ["new  york", "new york"]
 
 
-def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
+def test_a_word_that_does_not_occur_is_reported_with_near_spellings() -> None:
     with pytest.raises(InputError, match="similar spellings in the text: bank") as error:
         find_occurrences(["the bank was shut"], "bnak", UNCASED)
     assert "'bnak'" in str(error.value)
@@ -58,12 +58,12 @@ def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
 
 def test_of_many_occurrences_a_random_part_is_taken_in_order() -> None:
     sentences = [f"a {number}" for number in range(50)]
-    found = find_occurrences(sentences, "a", UNCASED, most=10)
-    numbers = [int(one.sentence.split()[1]) for one in found]
+    result = find_occurrences(sentences, "a", UNCASED, most=10)
+    numbers = [int(one.sentence.split()[1]) for one in result]
     assert len(numbers) == 10
     assert numbers == sorted(numbers)
-    assert found == find_occurrences(sentences, "a", UNCASED, most=10)
-    assert found != find_occurrences(sentences, "a", UNCASED, most=10, seed=1)
+    assert result == find_occurrences(sentences, "a", UNCASED, most=10)
+    assert result != find_occurrences(sentences, "a", UNCASED, most=10, seed=1)
 
 
 def test_each_occurrence_is_equally_likely_to_be_taken() -> None:
@@ -77,8 +77,8 @@ def test_each_occurrence_is_equally_likely_to_be_taken() -> None:
 
 def test_several_words_are_found_in_one_pass() -> None:
     sentences = ["the bank of a river", "a bank", "the river"]
-    found = find_words(iter(sentences), ["bank", "river"], UNCASED)
-    assert found == [find_occurrences(sentences, word, UNCASED) for word in ("bank", "river")]
+    result = find_words(iter(sentences), ["bank", "river"], UNCASED)
+    assert result == [find_occurrences(sentences, word, UNCASED) for word in ("bank", "river")]
 
 
 @pytest.mark.parametrize(("layers", "numbers"), [("last", [2]), ("sum-all", [1, 2]), ("0", [0])])
@@ -86,11 +86,11 @@ def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
     encoder: FrozenEncoder, layers: str, numbers: list[int]
 ) -> None:
     sentences = ["anna was in rome", "a film of the films and films in rome", "films"]
-    found = find_occurrences(sentences, "films", UNCASED)
-    assert [one.start for one in found] == [14, 24, 0]
-    vectors = occurrence_vectors(encoder, found, layers)
+    result = find_occurrences(sentences, "films", UNCASED)
+    assert [one.start for one in result] == [14, 24, 0]
+    vectors = occurrence_vectors(encoder, result, layers)
     pieces = [[5, 6], [8, 9], [1, 2]]  # of the row, behind [CLS]: "films" is film and ##s
-    for one, places, vector in zip(found, pieces, vectors, strict=True):
+    for one, places, vector in zip(result, pieces, vectors, strict=True):
         ids = TOKENIZER.encode(one.sentence)
         rows = pack_rows([ids], template=TOKENIZER.template, max_length=64)
         trace = Trace()
@@ -123,22 +123,22 @@ def clouds(*sizes: int) -> tuple[list[Occurrence], np.ndarray]:
 @pytest.mark.parametrize("method", ["k-means", "agglomerative"])
 def test_groups_that_are_apart_are_found_the_largest_first(method: str) -> None:
     occurrences, vectors = clouds(5, 20, 9)
-    found = group_senses(occurrences, vectors, method=method)
-    assert found.groups.tolist() == [2] * 5 + [0] * 20 + [1] * 9
-    assert max(found.silhouettes, key=found.silhouettes.__getitem__) == 3
-    assert np.allclose(found.centres, np.eye(8)[[1, 2, 0]], atol=0.1)
-    assert found.closeness.min() > 0.9
-    nearest = occurrences[5 + int(np.argmax(found.closeness[5:25]))]
-    assert found.central(0, 1) == [nearest]
-    assert len(found.central(2, 99)) == 5
+    result = group_senses(occurrences, vectors, method=method)
+    assert result.groups.tolist() == [2] * 5 + [0] * 20 + [1] * 9
+    assert max(result.silhouettes, key=result.silhouettes.__getitem__) == 3
+    assert np.allclose(result.centres, np.eye(8)[[1, 2, 0]], atol=0.1)
+    assert result.closeness.min() > 0.9
+    nearest = occurrences[5 + int(np.argmax(result.closeness[5:25]))]
+    assert result.central(0, 1) == [nearest]
+    assert len(result.central(2, 99)) == 5
 
 
 def test_without_a_division_there_is_one_group() -> None:
     vectors = generator(0, "one cloud").standard_normal((60, 16)).astype(np.float32) + 3
     occurrences, _ = clouds(60)
-    found = group_senses(occurrences, vectors)
-    assert set(found.groups.tolist()) == {0}
-    assert set(found.silhouettes) == {2, 3, 4, 5, 6}
+    result = group_senses(occurrences, vectors)
+    assert set(result.groups.tolist()) == {0}
+    assert set(result.silhouettes) == {2, 3, 4, 5, 6}
 
 
 def test_few_or_equal_occurrences_are_grouped_too() -> None:
@@ -162,9 +162,9 @@ def test_the_number_of_groups_may_be_given() -> None:
 
 
 def test_a_sentence_with_the_word_twice_is_shown_once() -> None:
-    twice = [Occurrence(sentence="s", start=place, end=place + 1) for place in range(4)]
-    found = group_senses(twice, clouds(4)[1], clusters=1)
-    assert len(found.central(0, 4)) == 1
+    twice = [Occurrence(sentence="s", start=position, end=position + 1) for position in range(4)]
+    result = group_senses(twice, clouds(4)[1], clusters=1)
+    assert len(result.central(0, 4)) == 1
 
 
 def test_the_plane_keeps_distances_of_flat_points() -> None:

@@ -23,8 +23,8 @@ def test_scores_are_the_cosines_of_scikit_learn(passages: list[str], queries: li
     options = {"tokenizer": split, "token_pattern": None, "lowercase": False}
     theirs = CountVectorizer(binary=True, **options) if one_hot else TfidfVectorizer(**options)
     wanted = cosine_similarity(theirs.fit_transform(passages), theirs.transform(queries)).T
-    found = WordCosines(passages, one_hot=one_hot).scores(queries)
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    result = WordCosines(passages, one_hot=one_hot).scores(queries)
+    np.testing.assert_allclose(result, wanted, atol=1e-12)
 
 
 def test_a_rare_word_decides_for_tf_idf_and_the_number_of_shared_words_for_one_hot() -> None:

@@ -18,7 +18,7 @@ from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
-from bertsmith.tasks.task_files import read_task
+from bertsmith.task_data.task_files import read_task
 from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
 
@@ -54,10 +54,10 @@ def test_prompts_and_pooling_are_written_and_used_and_equal_in_sentence_transfor
     model = bertsmith.load(folder)
     np.testing.assert_array_equal(model.embed(["who ? anna rome"])[0], queries[0])
     np.testing.assert_array_equal(model.embed(text, prompt="document"), passages)
-    found = bertsmith.evaluate(folder, file).scores
-    assert found.keys() == {f"{name}{width}" for name in ("recall@1", "mrr@10") for width in ("", "@16", "@8")}
+    result = bertsmith.evaluate(folder, file).scores
+    assert result.keys() == {f"{name}{width}" for name in ("recall@1", "mrr@10") for width in ("", "@16", "@8")}
     report = json.loads((tmp_path / "run" / "report.json").read_text())["runs"][0]["scores"]
-    assert found == pytest.approx(report, abs=1e-6)
+    assert result == pytest.approx(report, abs=1e-6)
     library = pytest.importorskip("sentence_transformers")
     theirs = library.SentenceTransformer(str(folder), device="cpu")
     assert theirs.prompts == {"query": "who ? ", "document": "it was "}
@@ -94,10 +94,10 @@ def test_fewer_dimensions_are_the_first_numbers(base: str) -> None:
 def test_hard_negatives_are_near_and_no_partners(base: str) -> None:
     pairs = examples_of("vectors of partners", 12)
     embedder = load_embedder(base)
-    found = with_hard_negatives(pairs, embedder, 2)
+    result = with_hard_negatives(pairs, embedder, 2)
     partners = {(pair.first, pair.second) for pair in pairs if isinstance(pair, TextExample)}
-    assert sum(isinstance(one, TripletExample) for one in found) > 6
-    for one in found:
+    assert sum(isinstance(one, TripletExample) for one in result) > 6
+    for one in result:
         if isinstance(one, TripletExample):
             vectors = embedder.embed(one.texts)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -223,8 +223,8 @@ def test_any_model_is_scored_on_pairs_triplets_and_clusters(base: str, tmp_path:
     triplets = lines_file(
         tmp_path / "triplets.jsonl", {"anchor": "good", "positive": "good film", "negative": "who where ?"}
     )
-    found = bertsmith.evaluate(base, triplets, task="triplets")
-    assert found.scores["triplet_accuracy"] in (0.0, 1.0)
+    result = bertsmith.evaluate(base, triplets, task="triplets")
+    assert result.scores["triplet_accuracy"] in (0.0, 1.0)
     clusters = lines_file(
         tmp_path / "clusters.jsonl", *({"text": f"{word} {word}", "label": word} for word in GOOD for _ in range(4))
     )

@@ -34,10 +34,10 @@ def test_the_vector_of_a_text_is_the_direction_of_the_sum_of_its_pieces(base: st
     assert table.shape == (len(TOKENIZER.vocabulary), 8) == (made.pieces, made.width)
     assert not table[:5].any()  # special pieces
     total = table[TOKENIZER.encode("the good film")].sum(axis=0)
-    found = bertsmith.load(tmp_path / "static").embed(TEXTS)
-    np.testing.assert_allclose(found[0], total / np.linalg.norm(total), atol=1e-6)
-    assert not found[2:4].any()
-    assert np.isfinite(found).all()
+    result = bertsmith.load(tmp_path / "static").embed(TEXTS)
+    np.testing.assert_allclose(result[0], total / np.linalg.norm(total), atol=1e-6)
+    assert not result[2:4].any()
+    assert np.isfinite(result).all()
 
 
 def test_frequent_pieces_weigh_less_and_a_text_decides_which_those_are(base: str, tmp_path: Path) -> None:

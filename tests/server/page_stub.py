@@ -94,13 +94,13 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         words = [{"text": word, "begin": 0, "end": 1, "tag": "O"} for word in text.split()]
         return {"predictions": [{"entities": entities, "words": words}], "usage": usage}
     if path == "/answer":
-        found = spans_of(asked["questions"][0]["context"], {"Roald Amundsen": "", "Robert Falcon Scott": ""})
-        for answer, share in zip(found, (0.8, 0.15), strict=False):
+        result = spans_of(asked["questions"][0]["context"], {"Roald Amundsen": "", "Robert Falcon Scott": ""})
+        for answer, share in zip(result, (0.8, 0.15), strict=False):
             answer["probability"] = share
-        none = 0.05 if found else 0.97
+        none = 0.05 if result else 0.97
         if asked["questions"][0]["question"] == "long":
             usage = {"tokens_in": 90, "tokens_used": 80, "tokens_cut": 10}
-        return {"predictions": [{"answers": found, "no_answer_probability": none}], "usage": usage}
+        return {"predictions": [{"answers": result, "no_answer_probability": none}], "usage": usage}
     if path == "/v1/embeddings":
         data = [{"index": number, "embedding": vector_of(text)} for number, text in enumerate(asked["input"])]
         cut = 16 if "long" in asked["input"] else 0

@@ -34,9 +34,9 @@ def connect(limit: ConnectionLimit) -> tuple[asyncio.Protocol, Transport, bool]:
 def test_the_first_are_served_some_are_refused_and_the_oldest_of_these_is_aborted(limit: int, room: int) -> None:
     metrics = Metrics()
     connections = ConnectionLimit(limit, metrics)
-    found = [connect(connections) for _ in range(limit + room + 3)]
-    assert [is_served for _, _, is_served in found] == [True] * limit + [False] * (room + 3)
-    assert [transport.is_aborted for _, transport, _ in found] == [False] * limit + [True] * 3 + [False] * room
+    result = [connect(connections) for _ in range(limit + room + 3)]
+    assert [is_served for _, _, is_served in result] == [True] * limit + [False] * (room + 3)
+    assert [transport.is_aborted for _, transport, _ in result] == [False] * limit + [True] * 3 + [False] * room
     text = metrics.text().decode()
     assert f"bertsmith_connections {float(limit + room)}" in text
     assert 'bertsmith_refused_connections_total{how="aborted"} 3.0' in text

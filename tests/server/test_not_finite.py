@@ -26,14 +26,14 @@ GOOD, POISON = "the film was good", "the awful film was in one and it was a plot
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     """Models of each kind that compute NaN for the poisonous text, and numbers for the others."""
-    found = load_models(tmp_path_factory.mktemp("models"))
-    for name, model in found.items():
+    result = load_models(tmp_path_factory.mktemp("models"))
+    for name, model in result.items():
         with torch.no_grad():
             if name == "novels":  # the masked-LM head reads the same table
                 model.encoder.model.embeddings.position.weight[12:] = float("inf")
             else:
                 model.encoder.model.word_table[model.tokenizer.vocabulary.index["awful"]] = float("inf")
-    return found
+    return result
 
 
 ASKED: list[tuple[str, str, Callable[[Model, list[str]], Any]]] = [
@@ -109,7 +109,7 @@ ROUTES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def test_the_server_refuses_such_an_item_and_answers_the_requests_beside_it(models: dict[str, Model]) -> None:
+def test_the_server_refuses_such_an_item_and_answers_the_requests_next_to_it(models: dict[str, Model]) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), running(create_app(models)) as client:
             for path, name, body in ROUTES:

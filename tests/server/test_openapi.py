@@ -60,14 +60,14 @@ def statuses(operation: Any, mode: Any, examples: int) -> set[int]:
     )
 
     checks = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
-    found = set()
+    result = set()
 
     @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
         reply = case.call()
-        found.add(reply.status_code)
+        result.add(reply.status_code)
         case.validate_response(reply, checks=checks)
 
     ask()
-    return found
+    return result

@@ -630,30 +630,30 @@ def test_what_is_shown_is_what_the_library_says(browser, tiny_models):
     base, near = tiny_models["base"], functools.partial(pytest.approx, abs=1.1e-3)
     with _real_server(tiny_models) as address, _visit(browser, address) as visit:
         section = visit.run("fill")
-        [[found]] = base.fill(_written(section, "Text"))
-        assert _bars(section) == near({one.piece: one.probability for one in found})
+        [[result]] = base.fill(_written(section, "Text"))
+        assert _bars(section) == near({one.piece: one.probability for one in result})
         section = visit.run("next")
-        [found] = base.next_sentence([_written(section, "Text", "Second text")])
-        assert _bars(section)["It follows"] == near(found.probability)
+        [result] = base.next_sentence([_written(section, "Text", "Second text")])
+        assert _bars(section)["It follows"] == near(result.probability)
         section = visit.open("classify")
         section.get_by_label("Model").select_option("single")
         visit.run("classify")
-        [found] = tiny_models["single"].classify(_written(section, "Text"))
-        assert _lines(section, ".verdict") == [found.label]
-        assert _bars(section) == near(dict(zip(found.labels, found.probabilities, strict=True)))
+        [result] = tiny_models["single"].classify(_written(section, "Text"))
+        assert _lines(section, ".verdict") == [result.label]
+        assert _bars(section) == near(dict(zip(result.labels, result.probabilities, strict=True)))
         section = visit.run("tag")
-        [found] = tiny_models["tags"].tag(_written(section, "Text"))
-        assert found.entities, "something is marked"
+        [result] = tiny_models["tags"].tag(_written(section, "Text"))
+        assert result.entities, "something is marked"
         text = _written(section, "Text")[0]
-        wanted = [text[slice(*one.characters)] + one.type for one in found.entities]
+        wanted = [text[slice(*one.characters)] + one.type for one in result.entities]
         assert _lines(section, ".answer mark") == wanted
         section = visit.run("answer")
         question, context = _written(section, "Question", "Text")
-        [found] = tiny_models["answer or none"].answer([(question, context)], n_best=20)
-        best = next((begin, end) for words, begin, end, _ in found.n_best if words)
+        [result] = tiny_models["answer or none"].answer([(question, context)], n_best=20)
+        best = next((begin, end) for words, begin, end, _ in result.n_best if words)
         section.locator(".rows button").first.click()
         assert _lines(section, ".answer mark") == [context[slice(*best)]]
-        assert ("does not say" in _lines(section, ".verdict")[0]) == (not found.has_answer)
+        assert ("does not say" in _lines(section, ".verdict")[0]) == (not result.has_answer)
 
 
 def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_models):

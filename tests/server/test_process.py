@@ -254,7 +254,7 @@ def test_a_client_that_is_gone_is_still_noticed(paths: dict[str, Path]) -> None:
 
 def _everything(server: Server, *sent: bytes, half_close: bool = False) -> bytes:
     """All bytes that the server sends until it closes the connection; what it is sent arrives in parts."""
-    found = b""
+    result = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         for number, part in enumerate(sent):
             time.sleep(0.01 * (number > 0))
@@ -263,8 +263,8 @@ def _everything(server: Server, *sent: bytes, half_close: bool = False) -> bytes
             connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):
             while part := connection.recv(65_536):
-                found += part
-    return found
+                result += part
+    return result
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux ends such connections, and shows them")
@@ -294,14 +294,14 @@ def test_a_client_that_reads_too_slowly_is_disconnected_and_does_not_fill_the_lo
             connection.settimeout(30)
             connection.connect(("127.0.0.1", server.port))
             connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
-            found = connection.recv(16_384)
-            length, received = int(re.search(rb"content-length: (\d+)", found)[1]), len(found)  # type: ignore[index]
+            result = connection.recv(16_384)
+            length, received = int(re.search(rb"content-length: (\d+)", result)[1]), len(result)  # type: ignore[index]
             while _metric(server, "bertsmith_held_bytes"):
                 time.sleep(0.05)
                 received += len(connection.recv(16_384))
             with contextlib.suppress(OSError):
-                while found := connection.recv(1_048_576):
-                    received += len(found)
+                while result := connection.recv(1_048_576):
+                    received += len(result)
             assert received < length
         assert server.end() == (0, "")
 

@@ -344,7 +344,7 @@ def test_many_clients_each_get_their_own_answers() -> None:
 
     async def one_client(client: Client, number: int) -> None:
         for turn in range(10):
-            texts = ["z" * (1 + (number + turn + place) % 7) for place in range(1 + number % 3)]
+            texts = ["z" * (1 + (number + turn + position) % 7) for position in range(1 + number % 3)]
             assert vectors(await embed(client, *texts)) == [len(text) for text in texts]
 
     async def script(client: Client) -> None:

@@ -68,10 +68,10 @@ class Draw:
 
     def text(self, words: int = 12) -> str:
         count = int(self.draw.integers(0, words))
-        found = [WORDS[int(self.draw.integers(len(WORDS)))] for _ in range(count)]
+        result = [WORDS[int(self.draw.integers(len(WORDS)))] for _ in range(count)]
         if self.draw.random() < 0.2:
-            found.insert(0, STRANGE[int(self.draw.integers(len(STRANGE)))])
-        return " ".join(found) * (20 if self.draw.random() < 0.05 else 1)
+            result.insert(0, STRANGE[int(self.draw.integers(len(STRANGE)))])
+        return " ".join(result) * (20 if self.draw.random() < 0.05 else 1)
 
     def some(self, make: Callable[[], Any]) -> list[Any]:
         return [make() for _ in range(int(self.draw.integers(1, 5)))]
@@ -254,13 +254,13 @@ class Draw:
         return self._with("/attention", {"model": name, "text": text}, check, lambda: model.attention(text).to_dict())
 
     def _with(self, path: str, body: Any, check: Callable[[Any, Any], None], bare: Callable[[], Any]) -> Asked:
-        found: list[Any] = []
+        result: list[Any] = []
 
         def library() -> Any:
-            found.append(bare())
-            return found[0]
+            result.append(bare())
+            return result[0]
 
-        return Asked(path, body, lambda reply: check(reply, found[0]), library)
+        return Asked(path, body, lambda reply: check(reply, result[0]), library)
 
 
 def _predictions(reply: Any, bare: Any) -> None:

@@ -252,5 +252,5 @@ def write_peer(
 
 def change_json(path: Path, **values: object) -> None:
     """Sets keys of a JSON file; None removes one."""
-    found = json.loads(path.read_text(encoding="utf-8")) | values
-    path.write_text(json.dumps({key: value for key, value in found.items() if value is not None}), encoding="utf-8")
+    result = json.loads(path.read_text(encoding="utf-8")) | values
+    path.write_text(json.dumps({key: value for key, value in result.items() if value is not None}), encoding="utf-8")

@@ -183,7 +183,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     def some(words: Sequence[str], number: int = 1) -> str:
         return " ".join(draw.choice(words, number).tolist())
 
-    found: list[Example] = []
+    result: list[Example] = []
     for number in range(count):
         even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
         name = str(number)
@@ -191,51 +191,51 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             long = kind.startswith(("windows", "hierarchical"))
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
-            found.append(TextExample(id=name, first=text, label=label, place=place))
+            result.append(TextExample(id=name, first=text, label=label, place=place))
         elif kind == "pair":
             first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
-            found.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
+            result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
         elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
-            found.append(TextExample(id=name, first=first, second=second, label="yes" if even else "no", place=place))
+            result.append(TextExample(id=name, first=first, second=second, label="yes" if even else "no", place=place))
         elif kind == "scored vectors":
             shared = int(draw.integers(3))
             kept, left = (GOOD, BAD) if even else (BAD, GOOD)
             first = [some(kept), some(kept), some(PLAIN)]
             second = [some(kept if shared > 0 else left), some(kept if shared > 1 else left), some(PLAIN)]
             pair = {"first": " ".join(first), "second": " ".join(second)}
-            found.append(TextExample(id=name, **pair, label=float(shared), place=place))
+            result.append(TextExample(id=name, **pair, label=float(shared), place=place))
         elif kind in ("vectors of partners", "vectors of triplets"):
             person, location = PEOPLE[number % 3], PLACES[number // 3 % 3]
             texts = (f"{person} {location} {some(PLAIN)}", f"{some(PLAIN)} {location} {person} {some(PLAIN)}")
             if kind == "vectors of partners":
-                found.append(TextExample(id=name, first=texts[0], second=texts[1], place=place))
+                result.append(TextExample(id=name, first=texts[0], second=texts[1], place=place))
             else:
                 other = f"{PEOPLE[(number + 1) % 3]} {location} {some(BAD)}"
-                found.append(TripletExample(id=name, texts=(*texts, other), place=place))
+                result.append(TripletExample(id=name, texts=(*texts, other), place=place))
         elif kind == "several labels":
             labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
             parts = [some(PLAIN, 3)]
             parts += [some(PEOPLE)] if "person" in labels else []
             parts += [some(PLACES)] if "place" in labels else []
-            found.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
+            result.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
         elif kind in ("number", "on the first token", "hierarchical by a BiLSTM"):
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
-            found.append(TextExample(id=name, first=text, label=float(good), place=place))
+            result.append(TextExample(id=name, first=text, label=float(good), place=place))
         elif kind in ("choice", "choice on the mean", "choice on the pair", "choice on texts apart"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
-            found.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))
+            result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):
                 pick = int(draw.integers(4))
                 words.append(some((PEOPLE, PLACES, PLAIN, PLAIN)[pick]))
                 tags.append(("B-PER", "B-LOC", "O", "O")[pick])
-            found.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), place=place))
+            result.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), place=place))
         else:
             person, location = some(PEOPLE), some(PLACES)
             context = f"{some(PLAIN, 4)} {person} {some(PLAIN, 2)} {location} {some(PLAIN, 3)} ."
@@ -244,12 +244,12 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             if impossible:
                 context = f"{some(PLAIN, 9)} ."
             answers = () if impossible else (Answer(text, context.index(text)),)
-            found.append(
+            result.append(
                 QuestionExample(
                     id=name, question=question, context=context, answers=answers, is_impossible=impossible, place=place
                 )
             )
-    return found
+    return result
 
 
 def write_base_model(path: object, seed: int = 0, *, scale: float = 1.0) -> str:

@@ -25,7 +25,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.workload import StepPlan
@@ -124,12 +124,12 @@ def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str
 
 
 @EVERY_ON_EVERY_ARCHITECTURE
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, architecture: str) -> None:
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
     features = task.encode(examples, tokenizer, training=True)
     units = np.arange(len(features))
-    found = []
+    result = []
     for micro_tokens in (10_000, 24):
         model = EncoderForTask(encoder_of(architecture), task.head, seed=3).double()
         kind_of_work = VectorTraining if task.head.is_vector else Finetuning
@@ -138,10 +138,10 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
         work.begin_step(model, StepPlan(micro_batches=batches, tokens=1, sequences=1))
         for batch in batches:
             work.loss(model, batch)[0].backward()
-        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
+        result.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert result[0].keys() == result[1].keys()
+    for name, gradient in result[0].items():
+        torch.testing.assert_close(result[1][name], gradient, rtol=1e-6, atol=1e-9)
 
 
 @TRAINED

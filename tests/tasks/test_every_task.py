@@ -12,7 +12,8 @@ from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
-from bertsmith.tasks import glue_tests, named_tasks, task_files
+from bertsmith.task_data import glue_tests, task_files
+from bertsmith.tasks import named_tasks
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import TOKENIZER, write_base_model

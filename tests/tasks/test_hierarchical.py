@@ -43,7 +43,7 @@ def model_of(kind: str) -> EncoderForTask:
 def vector(model: EncoderForTask, text: np.ndarray, reads: str) -> torch.Tensor:
     """What is read of one window, [D]."""
     ids = np.array([TOKENIZER.vocabulary.cls_id, *text, TOKENIZER.vocabulary.sep_id])
-    hidden = model.encoder(Batch.from_flat(ids, 0 * ids, [len(ids)]))
+    hidden = model.encoder(Batch.from_rows([ids]))
     return {"cls": hidden[0], "mean": hidden.mean(0), "pooler": model.encoder.pool(hidden[:1])[0]}[reads]
 
 

@@ -61,7 +61,7 @@ def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4
 def peer_logits(model: torch.nn.Module, features: EncodedExamples, kind: str) -> np.ndarray:
     """The logits of `transformers`, row by row, at the positions that our head reads."""
     model.eval()
-    found = []
+    result = []
     for row in range(len(features.rows)):
         token_ids, segment_ids = (torch.from_numpy(part.astype(np.int64))[None] for part in features.rows.row(row))
         if kind == "choice":
@@ -69,14 +69,14 @@ def peer_logits(model: torch.nn.Module, features: EncodedExamples, kind: str) ->
         segments = {"token_type_ids": segment_ids} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
         output = model(input_ids=token_ids, **segments)
         if kind == "answer":
-            found.append(torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy())
+            result.append(torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy())
         elif kind == "tags":
             begin = features.rows.offsets[row]
             inside = features.read[(features.read >= begin) & (features.read < features.rows.offsets[row + 1])] - begin
-            found.append(output.logits[0].numpy()[inside])
+            result.append(output.logits[0].numpy()[inside])
         else:
-            found.append(output.logits.numpy())
-    return np.concatenate(found)
+            result.append(output.logits.numpy())
+    return np.concatenate(result)
 
 
 @EVERY_ARCHITECTURE

@@ -19,7 +19,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import BATCH_TOLERANCE, choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.loading import load_embedder
 from model.examples import shake
@@ -44,7 +44,7 @@ def concat_of(model: EncoderForTask, hidden: torch.Tensor) -> torch.Tensor:
 
 def apart_of(encoder: Encoder, ids: np.ndarray, segments: np.ndarray) -> torch.Tensor:
     texts = ids[segments == 0], np.concatenate([ids[:1], ids[segments == 1]])
-    return compared(*(encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(dim=0) for text in texts))
+    return compared(*(encoder(Batch.from_rows([text])).mean(dim=0) for text in texts))
 
 
 def compared(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ def test_a_vector_from_one_position_is_that_of_the_last_token(pooling: str, laye
     for text, vector in zip(texts, vectors, strict=True):
         ids = np.array([vocabulary.cls_id, *TOKENIZER.encode(text), vocabulary.sep_id])
         with torch.inference_mode():
-            last = encoder(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]))[-1:]
+            last = encoder(Batch.from_rows([ids]))[-1:]
             wanted = (encoder.pool(last) if pooling == "pooler" else last)[0]
         np.testing.assert_allclose(vector, wanted.numpy(), atol=BATCH_TOLERANCE)
 

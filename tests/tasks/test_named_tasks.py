@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.tasks import named_tasks, task_files
+from bertsmith.task_data import task_files
+from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings
 
 SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"
@@ -142,8 +143,8 @@ def test_a_question_without_an_answer_is_skipped_and_listed_in_train_and_dev(
     content = {"data": [{"title": "t", "paragraphs": [{"context": "the anna film .", "qas": [asked, bare]}]}]}
     path.write_text(json.dumps(content), encoding="utf-8")
     for training in (True, False):
-        found = task_files.read_examples("squad", path, training=training)
-        assert [example.id for example in found.examples] == ["1"]
+        result = task_files.read_examples("squad", path, training=training)
+        assert [example.id for example in result.examples] == ["1"]
         assert capsys.readouterr().err == (
             f"warning: {path}: 1 row skipped\nwarning: question '2' of '{path}': no answer\n"
         )

@@ -15,11 +15,11 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.metrics.calibration import best_label_threshold
 from bertsmith.metrics.labels import AT_METRICS, multi_label_scores, scores_at
 from bertsmith.randomness import generator
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from tasks.task_samples import PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
 
 LABELS, PARENTS = ("H04L", "H04M", "G06F", "H04", "H", "G06", "G"), ("H04", "H04", "G06", "H", "", "G", "")
@@ -65,7 +65,7 @@ def test_targets_have_the_parents_of_their_labels() -> None:
 def test_a_label_is_predicted_only_with_its_parents() -> None:
     task = ClassificationTask(dataclasses.replace(SPEC, threshold=0.3))
     logits = generator(0, "logits").normal(size=(200, len(LABELS))).astype(np.float32)
-    number = {label: place for place, label in enumerate(LABELS)}
+    number = {label: position for position, label in enumerate(LABELS)}
     chances = task.probabilities(logits)
     plain = ClassificationTask(dataclasses.replace(SPEC, parents=())).probabilities(logits)
     for label, parent in zip(LABELS, PARENTS, strict=True):
@@ -83,13 +83,13 @@ def test_a_label_is_predicted_only_with_its_parents() -> None:
 def test_scores_of_the_most_probable_labels_are_those_of_a_slow_version() -> None:
     draw = generator(1, "scores")
     gold, chances = draw.random((60, 8)) < 0.3, draw.random((60, 8))
-    found = scores_at(gold, chances)
+    result = scores_at(gold, chances)
     for k in (1, 5):
         hits = sum(bool(row[place]) for row, some in zip(gold, chances, strict=True) for place in np.argsort(-some)[:k])
         precision, recall = hits / (60 * k), hits / gold.sum()
-        assert found[f"precision@{k}"] == pytest.approx(precision)
-        assert found[f"recall@{k}"] == pytest.approx(recall)
-        assert found[f"f1@{k}"] == pytest.approx(2 * precision * recall / (precision + recall))
+        assert result[f"precision@{k}"] == pytest.approx(precision)
+        assert result[f"recall@{k}"] == pytest.approx(recall)
+        assert result[f"f1@{k}"] == pytest.approx(2 * precision * recall / (precision + recall))
     few = scores_at(gold[:, :3], chances[:, :3])
     assert few["precision@5"] == pytest.approx(gold[:, :3].mean())
     assert few["recall@5"] == 1.0

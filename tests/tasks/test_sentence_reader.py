@@ -23,7 +23,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.model.encoder import Trace
 from bertsmith.model.our_names import ATTENTION, BILSTM
 from bertsmith.runtime import choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
 from oracles.sentence_reader_oracle import vector_of
@@ -58,7 +58,7 @@ def test_logits_equal_those_of_a_loop_over_the_rows(kind, reads, architecture):
                 drawn = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name)))
                 parameter.add_(drawn * 0.2)
     features = task.encode(examples_of(kind, 6), tokenizer)
-    found = task_logits(model, features, runtime, 40)
+    result = task_logits(model, features, runtime, 40)
     weights = {name.removeprefix("reader."): p.detach() for name, p in model.named_parameters()}
     widths, expected = model.encoder.widths, []
     for row in range(len(features.rows)):
@@ -76,7 +76,7 @@ def test_logits_equal_those_of_a_loop_over_the_rows(kind, reads, architecture):
             texts = [parts[place] for place in places]
             vector = vector_of(texts, weights, CELLS, attends=reads == ATTENTION)
             expected.append(model.output_layer(vector).numpy())
-    np.testing.assert_allclose(found, np.stack(expected), atol=1e-6)
+    np.testing.assert_allclose(result, np.stack(expected), atol=1e-6)
 
 
 def _one(features, row):
@@ -93,22 +93,22 @@ def test_a_token_attends_only_to_the_other_text_and_its_weights_sum_to_one():
     with pytest.raises(TypeError):  # a text that no row has
         attended(states, lengths, places)
     lengths, places = (2, 3, 1, 3), (3, 0, 1, 2)
-    found = attended(states, lengths, places).split(list(lengths))
-    torch.testing.assert_close(found[1], states[5:6].expand(3, 4))  # one token to look at
+    result = attended(states, lengths, places).split(list(lengths))
+    torch.testing.assert_close(result[1], states[5:6].expand(3, 4))  # one token to look at
     whole = torch.cat([torch.ones(9, 1, dtype=torch.float64), states], dim=1)
     torch.testing.assert_close(attended(whole, lengths, places)[:, 0], torch.ones(9, dtype=torch.float64))
     changed = states.clone()
     changed[2:6] += 1  # the other row
     for number in (0, 3):
-        torch.testing.assert_close(attended(changed, lengths, places).split(list(lengths))[number], found[number])
+        torch.testing.assert_close(attended(changed, lengths, places).split(list(lengths))[number], result[number])
 
 
 @EVERY
 @pytest.mark.parametrize("architecture", ["bert", "elmo"])
-def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind, reads, architecture):
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind, reads, architecture):
     task, tokenizer = task_for(spec_of(kind, reads)), tokenizer_of(architecture)
     features = task.encode(examples_of(kind, 8), tokenizer, training=True)
-    found = []
+    result = []
     for micro_tokens in (10_000, 24):
         work = Finetuning(
             model_of(kind, reads, architecture),
@@ -123,11 +123,11 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind, reads, archi
         units = np.arange(len(features))
         for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
             work.loss(work.model, batch)[0].backward()
-        found.append({name: p.grad for name, p in work.model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    assert all(not name.startswith("bert.") for name in found[0]), "the body is frozen"
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9, msg=name)
+        result.append({name: p.grad for name, p in work.model.named_parameters() if p.grad is not None})
+    assert result[0].keys() == result[1].keys()
+    assert all(not name.startswith("bert.") for name in result[0]), "the body is frozen"
+    for name, gradient in result[0].items():
+        torch.testing.assert_close(result[1][name], gradient, rtol=1e-6, atol=1e-9, msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -138,10 +138,10 @@ def test_a_context_without_pieces_has_one_window_and_no_answer(context: str) -> 
         some = task(unanswerable=unanswerable)
         features = some.encode(one, TOKENIZER)
         assert features.lengths.tolist() == [5]
-        (found,) = some.decode(one, features, np.zeros((5, 2), np.float32), TOKENIZER)
-        assert (found.text, found.start, found.end, found.has_answer) == ("", 0, 0, False)
-        assert found.n_best == (("", 0, 0, 1.0),)
-        assert found.null_score_diff == (0.0 if unanswerable else None)
+        (result,) = some.decode(one, features, np.zeros((5, 2), np.float32), TOKENIZER)
+        assert (result.text, result.start, result.end, result.has_answer) == ("", 0, 0, False)
+        assert result.n_best == (("", 0, 0, 1.0),)
+        assert result.null_score_diff == (0.0 if unanswerable else None)
     targets = task().encode([both], TOKENIZER).targets
     assert targets is None or targets.tolist() == [[0, 0]]
 
@@ -262,13 +262,13 @@ def pointing(features: EncodedExamples, place: Callable[[int], tuple[int, int]])
 def test_the_answer_has_the_words_and_the_character_span_of_the_context() -> None:
     one, asked = task(), [question("A  (1895-1943)\t B\u202fC d", "1895")]
     features = one.encode(asked, TOKENIZER)
-    (found,) = one.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
-    assert (found.text, found.start, found.end) == ("1895", 4, 8)
+    (result,) = one.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
+    assert (result.text, result.start, result.end) == ("1895", 4, 8)
     context = "b  A\t B\u202fC d"
     asked = [question(context, "A")]
     features = one.encode(asked, TOKENIZER)
-    (found,) = one.decode(asked, features, pointing(features, lambda _: (5, 7)), TOKENIZER)
-    assert (found.text, context[found.start : found.end]) == ("A B C", "A\t B\u202fC")
+    (result,) = one.decode(asked, features, pointing(features, lambda _: (5, 7)), TOKENIZER)
+    assert (result.text, context[result.start : result.end]) == ("A B C", "A\t B\u202fC")
 
 
 def test_no_answer_is_predicted_only_above_the_threshold() -> None:
@@ -292,11 +292,11 @@ def test_a_long_question_does_not_crowd_its_context_out() -> None:
     logits = np.zeros((features.num_read, 2), np.float32)
     logits[:9] = 5  # [CLS] and the question
     logits[11, 0], logits[12, 1] = 1, 1
-    (found,) = one.decode(asked, features, logits, TOKENIZER)
-    assert (found.text, found.has_answer) == ("d e", True)
+    (result,) = one.decode(asked, features, logits, TOKENIZER)
+    assert (result.text, result.has_answer) == ("d e", True)
     some = task(max_question=8, n_best=2, unanswerable=True)
-    (found,) = some.decode(asked, features, logits, TOKENIZER)
-    assert (found.text, found.best_answer, found.null_score_diff) == ("", "d e", 8.0)
+    (result,) = some.decode(asked, features, logits, TOKENIZER)
+    assert (result.text, result.best_answer, result.null_score_diff) == ("", "d e", 8.0)
 
 
 def test_best_ends_before_the_best_starts_leave_the_best_of_all_other_spans() -> None:
@@ -305,9 +305,9 @@ def test_best_ends_before_the_best_starts_leave_the_best_of_all_other_spans() ->
     features = one.encode(asked, TOKENIZER)
     logits = np.zeros((features.num_read, 2), np.float32)
     logits[[8, 9], 0], logits[[4, 5], 1] = [3, 4], [2, 1]  # the context starts at 4
-    (found,) = one.decode(asked, features, logits, TOKENIZER)
-    assert [text for text, *_ in found.n_best] == ["f", "e"]
-    assert (found.text, found.has_answer) == ("f", True)
+    (result,) = one.decode(asked, features, logits, TOKENIZER)
+    assert [text for text, *_ in result.n_best] == ["f", "e"]
+    assert (result.text, result.has_answer) == ("f", True)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5]))
@@ -322,9 +322,9 @@ def test_a_question_of_a_model_without_no_answer_is_always_answered(seed: int, n
 def test_at_equal_scores_an_answer_comes_before_no_answer() -> None:
     one, asked = task(unanswerable=True, n_best=20), [question("a b")]
     features = one.encode(asked, TOKENIZER)
-    (found,) = one.decode(asked, features, np.zeros((features.num_read, 2), np.float32), TOKENIZER)
-    assert [text for text, _, _, _ in found.n_best] == ["a", "a b", "b", ""]
-    assert found.text == "a"
+    (result,) = one.decode(asked, features, np.zeros((features.num_read, 2), np.float32), TOKENIZER)
+    assert [text for text, _, _, _ in result.n_best] == ["a", "a b", "b", ""]
+    assert result.text == "a"
 
 
 def test_the_temperature_softens_the_probabilities() -> None:
@@ -442,11 +442,11 @@ def answered(text: str, difference: float | None = None, best: str | None = None
 
 def test_scores_are_those_of_the_official_scorers() -> None:
     asked = [question("a b c", "b c"), question("a b c", "c", "b")]
-    found = [answered("b"), answered("the B.")]
-    assert task().score(asked, found) == pytest.approx(
+    result = [answered("b"), answered("the B.")]
+    assert task().score(asked, result) == pytest.approx(
         {"exact": 50, "f1": 100 * (2 / 3 + 1) / 2, "total": 2, "missing": 0}
     )
-    assert task().example_scores(asked, found).tolist() == pytest.approx([2 / 3, 1])
+    assert task().example_scores(asked, result).tolist() == pytest.approx([2 / 3, 1])
     mixed = [asked[0], question("a b c", is_impossible=True)]
     one = task(unanswerable=True)
     scores = one.score(mixed, [answered("b c", -1.0), answered("", 1.0, "b")])
@@ -461,9 +461,9 @@ def test_scores_are_those_of_the_official_scorers() -> None:
 
 def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     asked = [question("a b c", "b"), question("a b c", is_impossible=True), question("a b c", "c")]
-    found = [answered("b", -5.0), answered("a", -2.0), answered("c", -3.0)]
+    result = [answered("b", -5.0), answered("a", -2.0), answered("c", -3.0)]
     one = task(unanswerable=True)
-    spec = one.tuned(asked, found)
+    spec = one.tuned(asked, result)
     assert spec.threshold is not None
     assert -3 <= spec.threshold < -2
     assert dataclasses.replace(spec, threshold=None) == one.spec
@@ -472,7 +472,7 @@ def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     assert 6 <= one.tuned(asked, withheld).threshold < 8
     # If no question has an answer, none is given.
     impossible = [question("a b c", is_impossible=True)] * 2
-    assert one.tuned(impossible, found[:2]).threshold < -5
+    assert one.tuned(impossible, result[:2]).threshold < -5
     assert task().tuned(asked[:1], [answered("b")]) == task().spec
 
 
@@ -488,8 +488,8 @@ def test_a_model_that_always_gives_the_same_answer_has_collapsed() -> None:
 
 
 def test_a_prediction_converts_to_plain_values_and_one_line() -> None:
-    found = answered("b\u2028c", -1.5)
-    assert json.loads(json.dumps(found.to_dict())) == {
+    result = answered("b\u2028c", -1.5)
+    assert json.loads(json.dumps(result.to_dict())) == {
         "text": "b\u2028c",
         "start": 0,
         "end": 3,
@@ -500,7 +500,7 @@ def test_a_prediction_converts_to_plain_values_and_one_line() -> None:
         "answers": [{"text": "b\u2028c", "begin": 0, "end": 3, "probability": 0.5}],
         "cut_tokens": 0,
     }
-    assert found.line() == "b c\t50%"
+    assert result.line() == "b c\t50%"
     assert answered("", 1.0).line() == "(no answer)\t50%"
 
 
@@ -529,9 +529,9 @@ def test_perfect_logits_of_real_questions_give_the_gold_answers(real_data: Path,
     one.check(asked, gold=True)
     features = one.encode(asked, tokenizer)
     logits = pointing(features, lambda row: tuple(features.targets[row].tolist()))
-    found = one.decode(asked, features, logits, tokenizer)
-    scores = one.score(asked, found)
+    result = one.decode(asked, features, logits, tokenizer)
+    scores = one.score(asked, result)
     assert scores["exact"] >= 99
     assert scores["f1"] >= 99.4
-    spaced = [" ".join(e.context[p.start : p.end].split()) for e, p in zip(asked, found, strict=True)]
-    assert spaced == [" ".join(prediction.text.split()) for prediction in found]
+    spaced = [" ".join(e.context[p.start : p.end].split()) for e, p in zip(asked, result, strict=True)]
+    assert spaced == [" ".join(prediction.text.split()) for prediction in result]

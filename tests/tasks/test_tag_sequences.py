@@ -62,12 +62,12 @@ def test_the_best_sequence_is_that_of_an_exhaustive_search(scheme: str) -> None:
     assert without.tolist() == []
     changed = 0
     for begin, end in itertools.pairwise(borders.tolist()):
-        found, part = tags[begin:end].tolist(), scores[begin:end]
-        assert found == searched(part, labels, scheme)
+        result, part = tags[begin:end].tolist(), scores[begin:end]
+        assert result == searched(part, labels, scheme)
         best = part.argmax(axis=-1).tolist()
         if is_allowed(tuple(labels[number] for number in best), scheme):
-            assert found == best
-        changed += found != best
+            assert result == best
+        changed += result != best
     assert 3 <= changed < len(lengths)
 
 

@@ -19,7 +19,7 @@ from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.tasks import task_files
+from bertsmith.task_data import task_files
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -108,11 +108,11 @@ def looped_windows(length: int, room: int, stride: int) -> list[tuple[int, int]]
     """(begin, end) of full windows over one sentence, found one after another."""
     if length <= room:
         return [(0, length)]
-    found, begin = [], 0
+    result, begin = [], 0
     while begin + room < length:
-        found.append((begin, begin + room))
+        result.append((begin, begin + room))
         begin += max(1, min(stride, room // 2))
-    return [*found, (length - room, length)]
+    return [*result, (length - room, length)]
 
 
 @given(st.lists(st.sampled_from([1, 1, 2, 4]), min_size=1, max_size=60), max_lengths, strides)
@@ -125,8 +125,8 @@ def test_a_word_is_read_where_it_has_the_most_context(counts: list[int], max_len
         context = [min(place - begin, end - 1 - place) if begin <= place < end else -1 for begin, end in windows]
         begin, end = windows[context.index(max(context))]
         expected.append(([CLS, *pieces(*one.words)[begin:end], SEP], place - begin + 1))
-    found = [(features.rows.row(row)[0].tolist(), place) for row, place in read_words(features)]
-    assert found == expected
+    result = [(features.rows.row(row)[0].tolist(), place) for row, place in read_words(features)]
+    assert result == expected
 
 
 def test_a_sentence_of_exactly_max_length_is_one_row_and_one_piece_more_makes_two() -> None:

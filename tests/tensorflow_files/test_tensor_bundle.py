@@ -224,8 +224,8 @@ def test_every_flipped_byte_of_the_values_is_detected(prefix):
     data = prefix.with_name("model.ckpt.data-00000-of-00001")
     sound = data.read_bytes()
     bundle = TensorBundle(prefix)
-    for place in range(len(sound)):
-        data.write_bytes(sound[:place] + bytes([sound[place] ^ 0x10]) + sound[place + 1 :])
+    for position in range(len(sound)):
+        data.write_bytes(sound[:position] + bytes([sound[position] ^ 0x10]) + sound[position + 1 :])
         damaged = []
         for name in bundle.entries:
             try:

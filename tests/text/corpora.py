@@ -18,11 +18,11 @@ _COMMON = "the and of to in he she it was his her with for that on as at by not 
 def english() -> Counter[str]:
     """Verbs in four forms, names of medicines, and the words around them."""
     counts = Counter({word: 2000 // rank for rank, word in enumerate(_COMMON.split(), start=2)})
-    for place, stem in enumerate(_STEMS.split()):
+    for position, stem in enumerate(_STEMS.split()):
         for form, share in (("", 60), ("ing", 45), ("s", 40), ("ed", 30)):
-            counts[stem + form] += share + 40 * (stem == "tweet") - place // 2
-    for place, drug in enumerate(_DRUGS.split()):
-        counts[drug] += 40 * (drug == "xanax") + 30 - place // 2
+            counts[stem + form] += share + 40 * (stem == "tweet") - position // 2
+    for position, drug in enumerate(_DRUGS.split()):
+        counts[drug] += 40 * (drug == "xanax") + 30 - position // 2
     return counts
 
 

@@ -69,12 +69,12 @@ def test_units_contain_the_tokens_of_the_text_in_order(texts: list[str], rules: 
     parts = [text.encode("utf-8", "surrogatepass") for text in texts]
     borders = np.cumsum([0, *map(len, parts)])
     units = UnitFinder(rules).find(np.frombuffer(b"".join(parts), dtype=np.uint8), borders[:-1])
-    found = []
+    result = []
     for start, reach in zip(units.starts.tolist(), units.reaches.tolist(), strict=True):
         unit = units.buffer[start : start + reach].tobytes().rstrip(b"\0")
         assert b"\0" not in unit
-        found += basic_tokens(unit.decode("utf-8", "surrogatepass"), rules)
-    assert found == [token for text in texts for token in basic_tokens(text, rules)]
+        result += basic_tokens(unit.decode("utf-8", "surrogatepass"), rules)
+    assert result == [token for text in texts for token in basic_tokens(text, rules)]
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,15 @@ KEEPS_ACCENTS = TextRules(strip_accents=False, split_cjk=False)
 
 def borders() -> list[str]:
     """The characters on both sides of each border between runs of a table, where a mistake of one would show."""
-    found = set()
+    result = set()
     sets = [tables.DROPPED, tables.SPACES, tables.PUNCTUATION, tables.CHINESE, tables.ACCENTS]
     for table, width in [*((table, 2) for table in sets), (tables.CLASSES, 3)]:
         numbers = list(map(int, table.split()))
         position = 0
         for gap, length in zip(numbers[::width], numbers[1::width], strict=True):
-            found |= {position + gap - 1, position + gap, position + gap + length - 1, position + gap + length}
+            result |= {position + gap - 1, position + gap, position + gap + length - 1, position + gap + length}
             position += gap + length
-    return [chr(code) for code in sorted(found) if 0 <= code < 0x110000 and not 0xD800 <= code <= 0xDFFF]
+    return [chr(code) for code in sorted(result) if 0 <= code < 0x110000 and not 0xD800 <= code <= 0xDFFF]
 
 
 MARKS = [character for character in ALL if HUGGINGFACE.combining(character)]
@@ -87,8 +87,8 @@ def test_random_strings_give_the_tokens_of_rust_and_the_same_tokens_with_offsets
     for rules in (UNCASED, CASED, KEEPS_ACCENTS, TextRules(lowercase=False, strip_accents=True)):
         assert difference(texts, rules) == []
         for text in texts:
-            found = [token.text for token in basic_tokens_with_offsets(text, rules)]
-            assert found == basic_tokens(text, rules), ascii(text)
+            result = [token.text for token in basic_tokens_with_offsets(text, rules)]
+            assert result == basic_tokens(text, rules), ascii(text)
 
 
 @given(st.text(st.sampled_from([*KEPT_MARKS, *MARKS[:200], *"aΣ 박.\u0344\u1b06"]), max_size=12))

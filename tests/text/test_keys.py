@@ -29,8 +29,8 @@ def test_a_table_finds_what_was_inserted_and_nothing_else(inside: list[bytes], o
     wanted = inside + others
     values, missing = table.find(keys.keys_of(wanted, width))
     known = {string: number for number, string in enumerate(inside)}
-    assert missing.tolist() == [place for place, string in enumerate(wanted) if string not in known]
-    assert all(values[place] == known[string] for place, string in enumerate(wanted) if string in known)
+    assert missing.tolist() == [position for position, string in enumerate(wanted) if string not in known]
+    assert all(values[position] == known[string] for position, string in enumerate(wanted) if string in known)
 
 
 def test_colliding_hashes_cost_slots_but_never_give_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,8 @@ def test_colliding_hashes_cost_slots_but_never_give_wrong_values(monkeypatch: py
     left_out = table.insert(keys.keys_of(some, 1), np.arange(200, dtype=np.int32))
     values, missing = table.find(keys.keys_of(some, 1))
     assert len(missing) == left_out == 200 - 24
-    found = np.setdiff1d(np.arange(200), missing)
-    assert values[found].tolist() == found.tolist()
+    result = np.setdiff1d(np.arange(200), missing)
+    assert values[result].tolist() == result.tolist()
 
 
 @given(strings, st.sampled_from(WIDTHS))
@@ -49,10 +49,10 @@ def test_keys_are_the_bytes_at_any_position(some: list[bytes], width: int) -> No
     some = of_width(some, width)
     buffer = np.frombuffer(b"".join(some) + b"\0" * PADDING, dtype=np.uint8)
     lengths = np.array([len(string) for string in some], dtype=np.int64)
-    found = keys.keys_at(keys.every_window(buffer), np.cumsum(lengths) - lengths, lengths, width)
-    assert keys.strings_of(found) == some
-    assert keys.lengths_of(found).tolist() == lengths.tolist()
-    assert [words.tolist() for words in found] == [words.tolist() for words in keys.keys_of(some, width)]
+    result = keys.keys_at(keys.every_window(buffer), np.cumsum(lengths) - lengths, lengths, width)
+    assert keys.strings_of(result) == some
+    assert keys.lengths_of(result).tolist() == lengths.tolist()
+    assert [words.tolist() for words in result] == [words.tolist() for words in keys.keys_of(some, width)]
 
 
 @given(st.lists(st.sampled_from([b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b"])))

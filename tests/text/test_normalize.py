@@ -107,8 +107,8 @@ def test_without_normalisation_every_character_is_found_at_its_offset(text: str)
 
 
 def test_a_character_that_becomes_several_keeps_its_offset() -> None:
-    found = basic_tokens_with_offsets("İ한ﬁ e\u0301!", TextRules())
-    assert [(token.text, token.starts) for token in found] == [
+    result = basic_tokens_with_offsets("İ한ﬁ e\u0301!", TextRules())
+    assert [(token.text, token.starts) for token in result] == [
         ("i\u1112\u1161\u11abﬁ", [0, 1, 1, 1, 2]),
         ("e", [4]),
         ("!", [6]),
@@ -117,12 +117,12 @@ def test_a_character_that_becomes_several_keeps_its_offset() -> None:
 
 @pytest.mark.parametrize("text", ["a" * 30_000, "É" * 30_000 + "!", "x" * 20_000 + " .." + "ﬁ" * 20_000])
 def test_words_of_any_length_give_the_same_tokens_with_offsets(text: str) -> None:
-    found = basic_tokens_with_offsets(text, TextRules())
-    assert [token.text for token in found] == basic_tokens(text, TextRules())
-    assert all(len(token.text) == len(token.starts) == len(token.ends) for token in found)
-    origins = [start for token in found for start in token.starts]
-    assert origins == [place for place, character in enumerate(text) if character != " "]
-    assert all(end == start + 1 for token in found for start, end in zip(token.starts, token.ends, strict=True))
+    result = basic_tokens_with_offsets(text, TextRules())
+    assert [token.text for token in result] == basic_tokens(text, TextRules())
+    assert all(len(token.text) == len(token.starts) == len(token.ends) for token in result)
+    origins = [start for token in result for start in token.starts]
+    assert origins == [position for position, character in enumerate(text) if character != " "]
+    assert all(end == start + 1 for token in result for start, end in zip(token.starts, token.ends, strict=True))
 
 
 def test_reordered_marks_keep_their_offsets() -> None:

@@ -82,9 +82,9 @@ def test_pairs_are_cut_as_the_loop_cuts_them(rows: list[tuple[list[int], list[in
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6), st.integers(0, 50))
 def test_both_texts_of_a_pair_lose_as_many_tokens_as_in_the_loop(lengths: list[tuple[int, int]], room: int) -> None:
     first, second = (np.array([pair[text] for pair in lengths], dtype=np.int64) for text in (0, 1))
-    found = pair_cuts(first, second, room)
+    result = pair_cuts(first, second, room)
     kept = [looped_pair([0] * a, [0] * b, room) for a, b in lengths]
-    assert [(first - found[0]).tolist(), (second - found[1]).tolist()] == [
+    assert [(first - result[0]).tolist(), (second - result[1]).tolist()] == [
         [len(pair[text]) for pair in kept] for text in (0, 1)
     ]
 

@@ -37,8 +37,8 @@ def test_ids_are_those_of_the_package_and_decode_to_the_text(text: str) -> None:
 
 @given(TEXTS)
 def test_pieces_stand_for_the_characters_at_their_offsets_without_white_space_in_front(text: str) -> None:
-    found = TOKENIZER.encode_with_offsets(text)
-    for id, start, end in zip(found.ids.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True):
+    result = TOKENIZER.encode_with_offsets(text)
+    for id, start, end in zip(result.ids.tolist(), result.starts.tolist(), result.ends.tolist(), strict=True):
         assert 0 <= start <= end <= len(text)
         part = text[start:end]
         assert part == part.lstrip()
@@ -80,19 +80,19 @@ def test_special_pieces_in_a_text_are_ordinary_unless_they_are_asked_for() -> No
 
 @pytest.mark.parametrize("text", ["The [MASK] was <mask>[MASK] .", "[MASK]", " [MASK] a[MASK]b"])
 def test_the_mask_of_bert_is_the_mask_of_the_model(text: str) -> None:
-    found = TOKENIZER.encode_with_offsets(text, special_tokens=True)
+    result = TOKENIZER.encode_with_offsets(text, special_tokens=True)
     own = TOKENIZER.encode(text.replace("[MASK]", "<mask>"), special_tokens=True)
-    assert found.ids.tolist() == own.tolist() == TOKENIZER.encode(text, special_tokens=True).tolist()
-    spans = zip(found.ids.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True)
+    assert result.ids.tolist() == own.tolist() == TOKENIZER.encode(text, special_tokens=True).tolist()
+    spans = zip(result.ids.tolist(), result.starts.tolist(), result.ends.tolist(), strict=True)
     masks = [text[start:end] for id, start, end in spans if id == TOKENIZER.vocabulary.mask_id]
     assert masks == [part for part in text.replace("[MASK]", " [MASK] ").replace("<mask>", " <mask> ").split()
                      if part in ("[MASK]", "<mask>")]  # fmt: skip
-    others = [text[start:end] for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True)]
+    others = [text[start:end] for start, end in zip(result.starts.tolist(), result.ends.tolist(), strict=True)]
     assert "".join(others) == "".join(text.split())
     assert TOKENIZER.vocabulary.mask_id not in TOKENIZER.encode(text).tolist()
 
 
-def test_an_answer_is_located_by_its_text_nearest_to_what_stands_before_it() -> None:
+def test_an_answer_is_located_by_its_text_nearest_to_the_text_before_it() -> None:
     words = "the film was the plot"
     ids = TOKENIZER.encode(words).tolist()
     assert TOKENIZER.locate(ids[3:], words, ids[:3]) == (13, 21)

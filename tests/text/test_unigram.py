@@ -83,11 +83,11 @@ def test_ids_and_their_text_are_those_of_the_package(description: dict[str, obje
     ours = UnigramPipeline.of(description, "here")
     assert ours is not None
     peer = tokenizers.Tokenizer.from_str(json.dumps(description))
-    (found,), expected = ours.encode_batch([text]), peer.encode(text, add_special_tokens=False)
-    assert found.ids == expected.ids
-    assert ours.decode(found.ids) == peer.decode(expected.ids)
-    assert len(found.offsets) == len(found.ids)
-    assert all(0 <= start <= end <= len(text) for start, end in found.offsets)
+    (result,), expected = ours.encode_batch([text]), peer.encode(text, add_special_tokens=False)
+    assert result.ids == expected.ids
+    assert ours.decode(result.ids) == peer.decode(expected.ids)
+    assert len(result.offsets) == len(result.ids)
+    assert all(0 <= start <= end <= len(text) for start, end in result.offsets)
 
 
 @given(text=st.text(st.sampled_from("the film wasé中文😀ﬁ½ ."), max_size=30))
@@ -105,15 +105,15 @@ def test_characters_of_pieces_are_those_of_the_package(text: str) -> None:
 def test_the_pieces_of_a_word_are_the_most_probable_of_all(word: str, scores: list[float]) -> None:
     pieces = [("<unk>", 0.0), *zip(("a", "b", "ab", "ba", "abc", "bb"), scores, strict=True)]
     known, unknown = dict(pieces[1:]), min([0.0, *scores]) - 10
-    found = Unigram(pieces, 0).cut(word)
-    assert "".join(word[cut.start : cut.end] for cut in found) == word
+    result = Unigram(pieces, 0).cut(word)
+    assert "".join(word[cut.start : cut.end] for cut in result) == word
     best = -float("inf")
     for borders in itertools.product((False, True), repeat=len(word) - 1):
-        edges = [0, *(place for place, is_border in enumerate(borders, start=1) if is_border), len(word)]
+        edges = [0, *(position for position, is_border in enumerate(borders, start=1) if is_border), len(word)]
         parts = [word[start:end] for start, end in itertools.pairwise(edges)]
         if all(part in known or len(part) == 1 for part in parts):
             best = max(best, sum(known.get(part, unknown) for part in parts))
-    total = sum(unknown * (cut.end - cut.start) if cut.id == 0 else scores[cut.id - 1] for cut in found)
+    total = sum(unknown * (cut.end - cut.start) if cut.id == 0 else scores[cut.id - 1] for cut in result)
     assert total == pytest.approx(best)
 
 
@@ -122,8 +122,8 @@ def test_ordinary_text_makes_no_special_pieces_but_a_row_with_a_mask_does() -> N
     assert not tokenizer.vocabulary.special_ids - {1} & set(tokenizer.encode("<pad> [CLS] x [MASK]").tolist())
     ids = tokenizer.encode("the [MASK] film", special_tokens=True).tolist()
     assert [tokenizer.vocabulary.pieces[id] for id in ids] == ["▁the", "[MASK]", "▁film"]
-    found = tokenizer.encode_with_offsets("the [MASK] film", special_tokens=True)
-    assert [*zip(found.starts.tolist(), found.ends.tolist(), strict=True)] == [(0, 3), (4, 10), (11, 15)]
+    result = tokenizer.encode_with_offsets("the [MASK] film", special_tokens=True)
+    assert [*zip(result.starts.tolist(), result.ends.tolist(), strict=True)] == [(0, 3), (4, 10), (11, 15)]
 
 
 def test_it_needs_no_package_and_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> None:

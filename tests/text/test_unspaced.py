@@ -45,9 +45,9 @@ def test_words_are_split_where_the_script_shows_a_border(text: str, parts: str) 
 @given(text=texts)
 def test_the_parts_are_those_of_the_obvious_loop_and_lose_nothing(text: str) -> None:
     words = text.split()
-    found = parts_of_words(words)
-    assert found == [part for word in words for part in unspaced_oracle.parts(word)]
-    assert "".join(found) == "".join(words)
+    result = parts_of_words(words)
+    assert result == [part for word in words for part in unspaced_oracle.parts(word)]
+    assert "".join(result) == "".join(words)
 
 
 def test_a_long_run_is_cut_between_letters_with_their_marks() -> None:

@@ -47,7 +47,7 @@ cases = st.tuples(st.integers(0, 6), st.integers(1, 60), st.integers(12, 30), st
 def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int, int]) -> None:
     asked, length, max_length, stride = case
     question, context = [50] * asked, list(range(100, 100 + length))
-    found = windows(
+    result = windows(
         question,
         context,
         template=TEMPLATE,
@@ -55,15 +55,15 @@ def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int
         stride=stride,
     )
     spans = looped_spans(length, max_length - 3 - asked, stride)
-    assert list(zip(found.starts.tolist(), (found.ends - found.starts).tolist(), strict=True)) == spans
+    assert list(zip(result.starts.tolist(), (result.ends - result.starts).tolist(), strict=True)) == spans
     for number, (start, size) in enumerate(spans):
-        tokens, segments = found.rows.row(number)
+        tokens, segments = result.rows.row(number)
         assert tokens.tolist() == [CLS, *question, SEP, *context[start : start + size], SEP]
         assert segments.tolist() == [0] * (asked + 2) + [1] * (size + 1)
-        begin = found.rows.offsets[number]
-        best = found.has_max_context[begin : begin + len(tokens)]
+        begin = result.rows.offsets[number]
+        best = result.has_max_context[begin : begin + len(tokens)]
         expected = [is_best_window(spans, number, position) for position in range(start, start + size)]
-        assert best.tolist() == [False] * found.first_position + expected + [False]
+        assert best.tolist() == [False] * result.first_position + expected + [False]
 
 
 @given(cases)
@@ -71,28 +71,28 @@ def test_every_token_is_in_a_window_and_best_in_exactly_one(case: tuple[int, int
     asked, length, max_length, stride = case
     context = list(range(100, 100 + length))
     question = [50] * asked if asked else None
-    found = windows(
+    result = windows(
         question,
         context,
         template=TEMPLATE,
         max_length=max_length,
         stride=stride,
     )
-    assert sorted(found.rows.token_ids[found.has_max_context].tolist()) == context
-    assert found.rows.lengths.max() <= max_length
-    assert found.rows.cut_tokens == 0
+    assert sorted(result.rows.token_ids[result.has_max_context].tolist()) == context
+    assert result.rows.lengths.max() <= max_length
+    assert result.rows.cut_tokens == 0
 
 
 def test_a_long_question_is_cut_and_counted_in_every_row() -> None:
-    found = windows([50] * 70, [7] * 100, template=TEMPLATE, max_length=100, stride=20)
-    assert found.rows.cut_by_row.tolist() == [6] * len(found)
-    assert found.first_position == 66
+    result = windows([50] * 70, [7] * 100, template=TEMPLATE, max_length=100, stride=20)
+    assert result.rows.cut_by_row.tolist() == [6] * len(result)
+    assert result.first_position == 66
 
 
 def test_an_empty_context_has_one_window() -> None:
-    found = windows([50], [], template=TEMPLATE)
-    assert found.rows.token_ids.tolist() == [CLS, 50, SEP, SEP]
-    assert not found.has_max_context.any()
+    result = windows([50], [], template=TEMPLATE)
+    assert result.rows.token_ids.tolist() == [CLS, 50, SEP, SEP]
+    assert not result.has_max_context.any()
 
 
 def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() -> None:
@@ -116,6 +116,6 @@ def test_impossible_windows_are_refused(options: dict[str, int], message: str) -
 
 
 def test_the_arrays_have_the_documented_types() -> None:
-    found = windows([50], [7] * 30, template=TEMPLATE, max_length=12, stride=3)
-    assert (found.starts.dtype, found.ends.dtype, found.has_max_context.dtype) == (np.int64, np.int64, np.bool_)
-    assert found.rows.token_ids.dtype == found.rows.segment_ids.dtype == np.int32
+    result = windows([50], [7] * 30, template=TEMPLATE, max_length=12, stride=3)
+    assert (result.starts.dtype, result.ends.dtype, result.has_max_context.dtype) == (np.int64, np.int64, np.bool_)
+    assert result.rows.token_ids.dtype == result.rows.segment_ids.dtype == np.int32

@@ -90,10 +90,10 @@ def test_the_text_at_the_offsets_of_a_known_word_is_the_word(text: str) -> None:
     pieces = tokenizer.encode_with_offsets(text)
     for id, start, end in zip(pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist(), strict=True):
         piece = MIXED_VOCABULARY.pieces[id].removeprefix("##")
-        found = "".join(
+        result = "".join(
             c for c in text[start:end] if wordpiece_oracle.basic_tokens(c, lowercase=False, control_rule="google")
         )
-        assert id == MIXED_VOCABULARY.unk_id or found == piece
+        assert id == MIXED_VOCABULARY.unk_id or result == piece
 
 
 def test_special_pieces_are_protected_only_on_request() -> None:

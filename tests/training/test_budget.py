@@ -163,7 +163,7 @@ def test_a_budget_without_room_for_a_step_says_what_is_needed_and_leaves_nothing
     assert least <= 0.2
 
 
-def test_what_else_lies_in_the_folder_of_a_run_that_never_began_stays(tmp_path, clock):
+def test_other_files_in_the_folder_of_a_run_that_never_started_stay(tmp_path, clock):
     settings = toy_settings(minutes=0.1)
     run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
     (run.path / "mine.txt").write_text("keep", encoding="utf-8")

@@ -92,7 +92,7 @@ def test_intervals_may_change_on_resuming(tmp_path):
     assert run.record["settings"]["train"]["keep_checkpoints"] == 9
 
 
-def test_going_on_with_another_version_is_told(tmp_path, capsys):
+def test_resuming_with_another_version_is_reported(tmp_path, capsys):
     run = RunFolder.create(tmp_path, {})
     run.record["versions"]["torch"] = "1.0"
     run.resolve({})

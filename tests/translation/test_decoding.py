@@ -46,13 +46,13 @@ def shares(one: EncoderDecoder, row: np.ndarray, written: list[int]) -> torch.Te
 
 
 def logprob(one: EncoderDecoder, row: np.ndarray, ids: tuple[int, ...], *, ends: bool) -> float:
-    found = shares(one, row, [CLS, *ids])
+    result = shares(one, row, [CLS, *ids])
     gold = [*ids, SEP] if ends else list(ids)
-    return float(sum(found[place, id] for place, id in enumerate(gold)))
+    return float(sum(result[position, id] for position, id in enumerate(gold)))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_of_one_takes_the_likeliest_piece_each_time(seed):
+def test_a_beam_of_one_is_greedy(seed):
     one, settings = model(seed), SearchSettings(beam=1, longer=5)
     for row, found in zip(
         rows_of(TEXTS, TOKENIZER), search(one, TOKENIZER, rows_of(TEXTS, TOKENIZER), settings), strict=True
@@ -76,10 +76,10 @@ def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha):
         every = [ids for length in range(limit) for ids in itertools.product((5, 6, 7), repeat=length)]
         scored = {ids: logprob(one, row, ids, ends=True) / penalty(len(ids) + 1, settings) for ids in every}
         best = max(scored, key=scored.__getitem__)
-        (found,) = search(one, TOKENIZER, [row], settings)
-        assert found.has_ended
-        assert found.ids == best
-        assert found.score == pytest.approx(scored[best], rel=1e-12)
+        (result,) = search(one, TOKENIZER, [row], settings)
+        assert result.has_ended
+        assert result.ids == best
+        assert result.score == pytest.approx(scored[best], rel=1e-12)
 
 
 def test_scores_are_the_log_probabilities_of_one_pass():
@@ -105,9 +105,9 @@ def test_a_translation_does_not_depend_on_the_other_texts():
 
 def test_a_translation_that_does_not_end_is_as_long_as_allowed_and_says_so():
     one = model(0, ends=-50.0)
-    (found,) = search(one, TOKENIZER, rows_of(["a b"], TOKENIZER), SearchSettings(beam=2, longer=2))
-    assert isinstance(found, Found)
-    assert (len(found.ids), found.has_ended) == (6, False)
+    (result,) = search(one, TOKENIZER, rows_of(["a b"], TOKENIZER), SearchSettings(beam=2, longer=2))
+    assert isinstance(result, Found)
+    assert (len(result.ids), result.has_ended) == (6, False)
 
 
 def test_a_text_that_is_too_long_is_refused_by_its_place():

@@ -109,10 +109,10 @@ def test_the_column_of_a_table_is_read_like_an_array(vectors: np.ndarray, tmp_pa
             file.append(given[200:], {"text": pa.array(["b"] * len(given[200:]))})
             file.commit({})
             file.finish()
-        found = read_vectors(path)
-        assert found.dtype == (np.float16 if half else np.float32)
-        assert np.array_equal(found, given.astype(found.dtype))
-        assert isinstance(found, np.memmap) == bool(len(given))
+        result = read_vectors(path)
+        assert result.dtype == (np.float16 if half else np.float32)
+        assert np.array_equal(result, given.astype(result.dtype))
+        assert isinstance(result, np.memmap) == bool(len(given))
 
 
 def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:

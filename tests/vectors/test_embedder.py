@@ -40,7 +40,7 @@ def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
     trace = Trace()
     with torch.no_grad():
-        loaded.model.encoder.eval()(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]), trace=trace)
+        loaded.model.encoder.eval()(Batch.from_rows([ids]), trace=trace)
         return [*trace.hidden_states, loaded.model.encoder.pool(trace.hidden_states[-1][:1])]
 
 
@@ -81,9 +81,9 @@ def test_lower_precision_changes_little_whatever_the_layers(folder, precision, l
     for pooling in ("cls", "mean"):
         plain = load_embedder(folder, pooling=pooling, layers=layers, device="cpu")
         coarse = load_embedder(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
-        wanted, found = plain.embed(TEXTS), coarse.embed(TEXTS)
-        assert found.dtype == np.float32
-        assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+        wanted, result = plain.embed(TEXTS), coarse.embed(TEXTS)
+        assert result.dtype == np.float32
+        assert np.abs(result - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
 def test_normalized_vectors_have_length_one(folder):

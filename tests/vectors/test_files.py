@@ -41,9 +41,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_a_npy_file_has_the_vectors_and_the_columns_are_in_a_file_next_to_it(tmp_path, half):
     path = tmp_path / "new" / "x.npy"
     write(path, half=half)
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    np.testing.assert_array_equal(found, np.concatenate(BLOCKS))
-    assert found.dtype == (np.float16 if half else np.float32)
+    result = np.load(path, mmap_mode="r", allow_pickle=False)
+    np.testing.assert_array_equal(result, np.concatenate(BLOCKS))
+    assert result.dtype == (np.float16 if half else np.float32)
     tokens = [json.loads(line) for line in (tmp_path / "new" / "x.tokens.jsonl").read_text("utf-8").splitlines()]
     assert tokens == [{"line": number, "word": f"w{number}é"} for number in range(3) for _ in range(4)]
     assert sorted(content(tmp_path / "new")) == ["x.npy", "x.npy.json", "x.tokens.jsonl"]

@@ -56,16 +56,16 @@ def hidden_states(folder: Path, first: str, second: str | None) -> list[torch.Te
 def test_the_structure_is_that_of_the_original_script(folder: Path, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     summary = embed_words_of_file(str(texts), folder, out, layers="-1,-2")
-    found = lines_of(out)
-    assert [list(one) for one in found] == [["linex_index", "features"]] * len(LINES)
-    assert [one["linex_index"] for one in found] == [0, 1, 2, 3, 4]
-    tokens = [[feature["token"] for feature in one["features"]] for one in found]
+    result = lines_of(out)
+    assert [list(one) for one in result] == [["linex_index", "features"]] * len(LINES)
+    assert [one["linex_index"] for one in result] == [0, 1, 2, 3, 4]
+    tokens = [[feature["token"] for feature in one["features"]] for one in result]
     assert tokens[0] == ["[CLS]", "the", "good", "film", "[SEP]"]
     assert tokens[1] == "[CLS] who was anna ? [SEP] anna was it . [SEP]".split()
     assert tokens[2] == ["[CLS]", "[SEP]"]
     assert tokens[3].count("[SEP]") == 1, "a pair has spaces around the bars"
     assert tokens[4][-3:] == ["[SEP]", "lima", "[SEP]"], "the last bars divide, as in the original"
-    for feature in found[1]["features"]:
+    for feature in result[1]["features"]:
         assert list(feature) == ["token", "layers"]
         assert [list(layer) for layer in feature["layers"]] == [["index", "values"]] * 2
         assert [layer["index"] for layer in feature["layers"]] == [-1, -2]
@@ -82,8 +82,8 @@ def test_the_values_are_those_of_a_plain_forward_pass(
     features = lines_of(tmp_path / "x.jsonl")[number]["features"]
     states = hidden_states(folder, first, second)
     assert [layer["index"] for layer in features[0]["layers"]] == [-1, -3, -2], "0 names the embeddings here"
-    for place, layer in enumerate((2, 0, 1)):
-        values = np.array([feature["layers"][place]["values"] for feature in features])
+    for position, layer in enumerate((2, 0, 1)):
+        values = np.array([feature["layers"][position]["values"] for feature in features])
         np.testing.assert_allclose(values, states[layer].numpy(), atol=2e-6)
 
 

@@ -81,21 +81,21 @@ def test_pieces_of_many_texts_are_those_of_each_text(texts):
 
 @pytest.mark.parametrize("layers", ["last", "second-to-last", "sum-all", "embeddings", "-1,0"])
 def test_pieces_have_the_hidden_states_of_their_text_and_their_characters(folder, layers):
-    found = everything(load_token_features(folder, layers=layers, unit="pieces", device="cpu"), TEXTS, first_line=7)
+    result = everything(load_token_features(folder, layers=layers, unit="pieces", device="cpu"), TEXTS, first_line=7)
     row = 0
     for number, text in enumerate(TEXTS):
         pieces = TOKENIZER.encode_with_offsets(text)
         here = slice(row, row + len(pieces))
-        assert (found.line[here] == number + 7).all()
-        assert found.token[here] == [TOKENIZER.vocabulary.pieces[id] for id in pieces.ids.tolist()]
-        np.testing.assert_array_equal(found.begin[here], pieces.starts)
-        np.testing.assert_array_equal(found.end[here], pieces.ends)
+        assert (result.line[here] == number + 7).all()
+        assert result.token[here] == [TOKENIZER.vocabulary.pieces[id] for id in pieces.ids.tolist()]
+        np.testing.assert_array_equal(result.begin[here], pieces.starts)
+        np.testing.assert_array_equal(result.end[here], pieces.ends)
         if len(pieces):
             np.testing.assert_allclose(
-                found.vectors[here], vectors_of(folder, pieces.ids, layers), rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE
+                result.vectors[here], vectors_of(folder, pieces.ids, layers), rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE
             )
         row += len(pieces)
-    assert row == len(found.token) == len(found.vectors)
+    assert row == len(result.token) == len(result.vectors)
 
 
 def test_a_word_is_its_first_piece_or_the_mean_of_its_pieces(folder):
@@ -125,8 +125,8 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
     text = " ".join(["romes", "it", "good", "films", "?"] * 10)
     pieces = TOKENIZER.encode_with_offsets(text)
     features = load_token_features(folder, unit=unit, max_length=max_length, device="cpu")
-    found = everything(features, ["anna", text, "bert"])
-    assert " ".join(found.token[1:-1]).replace(" ##", "") == text
+    result = everything(features, ["anna", text, "bert"])
+    assert " ".join(result.token[1:-1]).replace(" ##", "") == text
     assert features.long_texts == 1
     room = max_length - 2
     cut = windows(None, pieces.ids, template=TOKENIZER.template, max_length=max_length, stride=max(room // 2, 1))
@@ -141,7 +141,7 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
         wanted = wanted[firsts]
     elif unit == "mean":
         wanted = np.stack([part.mean(0) for part in np.split(wanted, firsts[1:])])
-    np.testing.assert_allclose(found.vectors[1:-1], wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+    np.testing.assert_allclose(result.vectors[1:-1], wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
 
 
 @pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
@@ -186,11 +186,11 @@ def test_a_word_whose_pieces_are_in_two_windows_is_whole(folder, monkeypatch):
     word = "plot" + "s" * 9
     features = load_token_features(folder, unit="mean", max_length=6, device="cpu")
     monkeypatch.setattr(token_features, "CHUNK_BYTES", 1)
-    found = everything(features, [f"it {word} was"])
+    result = everything(features, [f"it {word} was"])
     pieces = everything(load_token_features(folder, unit="pieces", max_length=6, device="cpu"), [f"it {word} was"])
-    assert found.token == ["it", word, "was"]
+    assert result.token == ["it", word, "was"]
     np.testing.assert_allclose(
-        found.vectors[1], pieces.vectors[1:-1].mean(0), rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE
+        result.vectors[1], pieces.vectors[1:-1].mean(0), rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE
     )
 
 
@@ -206,18 +206,18 @@ def test_given_words_have_one_vector_each(folder, unit):
     """One vector per word, whatever the pieces of the words are."""
     features = load_token_features(folder, unit=unit, device="cpu")
     sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
-    found = features.word_vectors(sentences)
-    assert [tuple(vectors.shape) for vectors in found] == [(4, 32), (0, 32), (2, 32), (200, 32)]
-    assert all(vectors.dtype == torch.float32 for vectors in found)
+    result = features.word_vectors(sentences)
+    assert [tuple(vectors.shape) for vectors in result] == [(4, 32), (0, 32), (2, 32), (200, 32)]
+    assert all(vectors.dtype == torch.float32 for vectors in result)
     ids = TOKENIZER.encode("The films was good-plots")
     alone = vectors_of(folder, ids)
     names = [TOKENIZER.vocabulary.pieces[id] for id in ids.tolist()]
     assert names == ["the", "film", "##s", "was", "good", "[UNK]", "plot", "##s"]
     firsts = [0, 1, 3, 4]
     wanted = alone[firsts] if unit == "first" else np.stack([part.mean(0) for part in np.split(alone, firsts[1:])])
-    np.testing.assert_allclose(found[0].numpy(), wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+    np.testing.assert_allclose(result[0].numpy(), wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
     unknown = vectors_of(folder, np.array([TOKENIZER.vocabulary.unk_id, TOKENIZER.vocabulary.index["anna"]]))
-    np.testing.assert_allclose(found[2].numpy(), unknown, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+    np.testing.assert_allclose(result[2].numpy(), unknown, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
     assert features.word_vectors([]) == []
 
 
@@ -238,11 +238,11 @@ def test_a_sentence_transformers_folder_says_where_its_encoder_is_and_how_it_rea
     (tmp_path / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "inside" / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
     features = load_token_features(tmp_path, device="cpu")
-    found = everything(features, [text])
-    assert found.token == text.split()
+    result = everything(features, [text])
+    assert result.token == text.split()
     lower = everything(load_token_features(tmp_path / "inside", device="cpu"), [text.lower()])
-    np.testing.assert_allclose(found.vectors, lower.vectors, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
-    assert np.abs(found.vectors - cased.vectors).max() > 0.01
+    np.testing.assert_allclose(result.vectors, lower.vectors, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+    assert np.abs(result.vectors - cased.vectors).max() > 0.01
     if modules == ["Pooling"]:
         embedder = load_embedder(tmp_path, device="cpu")
         assert embedder.encoder.settings(embedder.choice) == features.encoder.settings(features.choice)

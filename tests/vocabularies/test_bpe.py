@@ -13,14 +13,14 @@ WORDS = st.dictionaries(st.text("abcd", min_size=1, max_size=6), st.integers(1, 
 
 @given(WORDS, st.integers(14, 30))
 def test_merges_are_those_of_the_slow_version(words: dict[str, int], size: int) -> None:
-    found = learn_byte_pairs(words, size)
+    result = learn_byte_pairs(words, size)
     letters = sorted(set("".join(words)))
     first = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *sorted({f"{word[-1]}</w>" for word in words})]
-    assert list(found.merges) == learned_merges(words, first, size)
-    assert list(found.ids.values()) == list(range(size))
-    spare = sum(piece.startswith("[unused") for piece in found.ids)
-    assert [piece for piece in found.ids if not piece.startswith("[unused")][: len(first)] == first
-    assert len(found.merges) >= size - len(first) - spare
+    assert list(result.merges) == learned_merges(words, first, size)
+    assert list(result.ids.values()) == list(range(size))
+    spare = sum(piece.startswith("[unused") for piece in result.ids)
+    assert [piece for piece in result.ids if not piece.startswith("[unused")][: len(first)] == first
+    assert len(result.merges) >= size - len(first) - spare
 
 
 def test_rare_characters_are_left_out_if_they_would_take_more_than_half_of_the_room() -> None:

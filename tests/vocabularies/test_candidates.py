@@ -26,29 +26,29 @@ def without_two_in_one_word(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def test_candidates_are_the_frequent_beginnings_and_continuations() -> None:
-    found = names(candidates_of({"walking": 3, "talking": 2, "walk": 1}))
-    assert found[:9] == ["t", "w", "##a", "##g", "##i", "##k", "##l", "##n", *found[8:9]]
+    result = names(candidates_of({"walking": 3, "talking": 2, "walk": 1}))
+    assert result[:9] == ["t", "w", "##a", "##g", "##i", "##k", "##l", "##n", *result[8:9]]
     # `wa` is always followed by `l`; `##alk` is not, since it also ends a word.
-    assert "wa" not in found
-    assert {"walk", "walking", "talking", "##alk", "##alking", "##ing", "##ng"} <= set(found)
+    assert "wa" not in result
+    assert {"walk", "walking", "talking", "##alk", "##alking", "##ing", "##ng"} <= set(result)
 
 
 def test_rare_and_overlong_substrings_are_no_candidates_but_all_characters_are() -> None:
     long = "abcdefghijklmnopqrstuvwxyzabc"
-    found = names(candidates_of({"walk": 3, "zebu": 1, long: 5}, least_weight=2))
-    assert "zebu" not in found
-    assert {"z", "##e", "##b", "##u"} <= set(found)
-    assert long not in found
-    assert max(len(name.removeprefix("##")) for name in found) == LONGEST_PIECE
+    result = names(candidates_of({"walk": 3, "zebu": 1, long: 5}, least_weight=2))
+    assert "zebu" not in result
+    assert {"z", "##e", "##b", "##u"} <= set(result)
+    assert long not in result
+    assert max(len(name.removeprefix("##")) for name in result) == LONGEST_PIECE
 
 
 def test_a_stranger_has_only_candidates_that_occur_elsewhere() -> None:
     words = ["walker", "walk", "xyzzy"]
     candidates = find_candidates(words, np.array([9, 9, 9]), np.array([True, False, True]), least_weight=1)
-    found = names(candidates)
-    assert "walk" in found
-    assert "walker" not in found
-    assert [name for name in found if len(name.removeprefix("##")) > 1 and ("z" in name or "r" in name)] == []
+    result = names(candidates)
+    assert "walk" in result
+    assert "walker" not in result
+    assert [name for name in result if len(name.removeprefix("##")) > 1 and ("z" in name or "r" in name)] == []
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -58,10 +58,10 @@ def test_words_are_split_as_by_the_oracle(seed: int) -> None:
     is_chosen = np.random.default_rng(seed).random(len(candidates)) < 0.3
     is_chosen[: candidates.num_characters] = True
     pieces = {candidates.piece(number) for number in np.flatnonzero(is_chosen).tolist()}
-    found = candidates.cut(is_chosen)
+    result = candidates.cut(is_chosen)
     words = sorted(counts, key=lambda word: (-len(word), word))
-    assert found.pieces[candidates.first_row_spot].tolist() == [len(cut(word, pieces)) for word in words]
-    uses = candidates.uses(found)
+    assert result.pieces[candidates.first_row_spot].tolist() == [len(cut(word, pieces)) for word in words]
+    uses = candidates.uses(result)
     assert uses.sum() == excess(counts, pieces) + sum(counts.values())
 
 
@@ -73,8 +73,8 @@ def test_losses_and_gains_equal_those_of_splitting_again(seed: int) -> None:
     is_chosen[: candidates.num_characters] = True
     pieces = {candidates.piece(number) for number in np.flatnonzero(is_chosen).tolist()}
     before = excess(counts, pieces)
-    found = candidates.cut(is_chosen)
-    losses, gains = candidates.losses(found), candidates.gains(found)
+    result = candidates.cut(is_chosen)
+    losses, gains = candidates.losses(result), candidates.gains(result)
     assert np.isinf(losses[: candidates.num_characters]).all()
     for number in range(candidates.num_characters, len(candidates)):
         piece = candidates.piece(number)

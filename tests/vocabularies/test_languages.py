@@ -57,8 +57,8 @@ def test_the_weighted_counts_have_the_shares_and_the_total_of_the_text() -> None
 def test_a_small_language_gets_more_pieces_as_the_exponent_falls() -> None:
     pieces = []
     for exponent in (1.0, 0.7, 0.3, 0.0):
-        found = learn_vocabulary(weighted(exponent), 160).pieces
-        pieces.append(sum(ord(piece.removeprefix("##")[0]) >= 0x400 for piece in found))
+        result = learn_vocabulary(weighted(exponent), 160).pieces
+        pieces.append(sum(ord(piece.removeprefix("##")[0]) >= 0x400 for piece in result))
     assert pieces == sorted(pieces)
     assert pieces[0] < pieces[1] < pieces[-1]
 

@@ -47,7 +47,9 @@ def test_repetitions_within_one_source_are_damped() -> None:
         counter.add([text])
         counter.end_source()
     counts = counter.counts
-    figures = {word: (int(counts.sources[place]), int(counts.spread[place])) for place, word in enumerate(counts)}
+    figures = {
+        word: (int(counts.sources[position]), int(counts.spread[position])) for position, word in enumerate(counts)
+    }
     assert figures == {"name": (1, round(SPREAD_UNIT * 100**0.6)), "word": (3, 3 * SPREAD_UNIT)}
     assert counts.total == 103
 

@@ -42,12 +42,12 @@ def cosine(a, b):
 
 
 def test_neighbors_are_the_words_with_the_highest_cosine_without_the_word_itself():
-    found = neighbors(VECTORS, "w7", 5)
+    result = neighbors(VECTORS, "w7", 5)
     cosines = {word: cosine(VECTORS.vector("w7"), VECTORS.vector(word)) for word in WORDS if word != "w7"}
-    assert [one.word for one in found] == sorted(cosines, key=cosines.__getitem__, reverse=True)[:5]
-    assert found[0].cosine == pytest.approx(max(cosines.values()), abs=1e-6)
+    assert [one.word for one in result] == sorted(cosines, key=cosines.__getitem__, reverse=True)[:5]
+    assert result[0].cosine == pytest.approx(max(cosines.values()), abs=1e-6)
     assert len(neighbors(VECTORS, "w7", 1000)) == 49
-    assert similarity(VECTORS, "w7", found[0].word) == pytest.approx(found[0].cosine, abs=1e-6)
+    assert similarity(VECTORS, "w7", result[0].word) == pytest.approx(result[0].cosine, abs=1e-6)
 
 
 def test_an_analogy_excludes_its_three_words():
@@ -71,8 +71,8 @@ def test_analogies_are_scored_by_section_and_unknown_words_are_counted(tmp_path)
         ": verbs\ncairo egypt had has\n\n",
         encoding="utf-8",
     )
-    found = [(one.name, one.correct, one.asked, one.left_out) for one in score_analogies(PAIRS, path)]
-    assert found == [("capitals", 2, 2, 1), ("verbs", 0, 1, 0), ("total", 2, 3, 1)]
+    result = [(one.name, one.correct, one.asked, one.left_out) for one in score_analogies(PAIRS, path)]
+    assert result == [("capitals", 2, 2, 1), ("verbs", 0, 1, 0), ("total", 2, 3, 1)]
     few = score_analogies(PAIRS, path, most_frequent=4)
     assert [(one.asked, one.left_out) for one in few] == [(1, 2), (0, 1), (1, 3)]
     path.write_text("one two three\n", encoding="utf-8")
@@ -87,11 +87,11 @@ def test_similarities_are_ranked_and_pairs_with_unknown_words_counted(tmp_path, 
         rows[0] = ("word1", "word2", "score")
     path = tmp_path / "pairs.txt"
     path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
-    found = score_similarities(VECTORS, path)
+    result = score_similarities(VECTORS, path)
     cosines = [similarity(VECTORS, a, b) for a, b, _ in rows[1:4]]
     gold_ranks, ranks = np.array([2, 1, 0]), np.argsort(np.argsort(cosines))
-    assert found.spearman == pytest.approx(np.corrcoef(gold_ranks, ranks)[0, 1])
-    assert (found.pairs, found.left_out) == (3, 1)
+    assert result.spearman == pytest.approx(np.corrcoef(gold_ranks, ranks)[0, 1])
+    assert (result.pairs, result.left_out) == (3, 1)
 
 
 def test_planted_analogies_are_learned_from_text(tmp_path):
@@ -108,13 +108,13 @@ def test_planted_analogies_are_learned_from_text(tmp_path):
         rng.shuffle(around)
         lines.append(" ".join([*around[:2], pairs[pair][side], *around[2:]]))
     (tmp_path / "t.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = train_word_vectors([tmp_path / "t.txt"], tmp_path / "v", form="lines", method="ppmi", width=16, window=4)
+    result = train_word_vectors([tmp_path / "t.txt"], tmp_path / "v", form="lines", method="ppmi", width=16, window=4)
     asked = right = 0
     for a, b in pairs:
         for c, d in pairs:
             if a != c:
                 asked += 1
-                right += analogy(found, a, b, c)[0].word == d
+                right += analogy(result, a, b, c)[0].word == d
     assert right / asked > 0.9
-    assert found.vector("cairo") is not None
-    np.testing.assert_array_equal(found.vector("Was"), found.vector("was"))
+    assert result.vector("cairo") is not None
+    np.testing.assert_array_equal(result.vector("Was"), result.vector("was"))

@@ -43,14 +43,14 @@ def test_examples_are_learned_in_order_as_in_the_obvious_loop(kind, method, outp
     rng = np.random.default_rng(5)
     for table in model.tables.values():
         table[:] = scale * rng.standard_normal(table.shape)
-    found = reaches(IDS, np.ones(len(COUNTS)), 2, np.random.default_rng(8))
+    result = reaches(IDS, np.ones(len(COUNTS)), 2, np.random.default_rng(8))
     first, last, lowest = 0.05, 0.01, 0.02
     tables = {name: table.tolist() for name, table in model.tables.items()}
     inputs, wanted_loss, wanted_count = tables.pop("inputs"), 0.0, 0
     draws = RandomWords(11)
-    for place, (centre, line) in enumerate(zip(found.centres, contexts_of(found, 2), strict=True)):
+    for position, (centre, line) in enumerate(zip(result.centres, contexts_of(result, 2), strict=True)):
         around = [int(word) for word in line if word != NO_WORD]
-        rate = max(first + (last - first) * place / len(found.centres), lowest)
+        rate = max(first + (last - first) * position / len(result.centres), lowest)
         for contexts in [around] if method == "cbow" else [[word] for word in around]:
             if not contexts:
                 continue
@@ -76,7 +76,7 @@ def test_examples_are_learned_in_order_as_in_the_obvious_loop(kind, method, outp
         limits, others = model.noise.limits, model.noise.others
     before = model.tables["inputs"].copy()
     loss, count = kind(train_words)(
-        model.tables["inputs"], model.tables.get("outputs", unused), model.tables.get("nodes", unused), *found,
+        model.tables["inputs"], model.tables.get("outputs", unused), model.tables.get("nodes", unused), *result,
         first, last, lowest, method == "cbow", model.negatives, limits, others, RandomWords(11).key, *paths,
         SIGMOID, SOFTPLUS,
     )  # fmt: skip
@@ -102,8 +102,8 @@ def test_entries_are_learned_in_order_as_in_the_obvious_loop(kind):
     rows, columns = (np.array([entry[side] for entry in entries], dtype=np.int32) for side in (0, 1))
     counts = np.array([entry[2] for entry in entries], dtype=np.float32)
     weights = (np.minimum(counts / 100, 1) ** 0.75).astype(np.float32)
-    found = kind(train_entries)(*tables, rows, columns, np.log(counts), weights, np.float32(0.05), np.float32(100))
-    assert found == pytest.approx(cost, rel=1e-5)
+    result = kind(train_entries)(*tables, rows, columns, np.log(counts), weights, np.float32(0.05), np.float32(100))
+    assert result == pytest.approx(cost, rel=1e-5)
     for table, lines in zip(tables, wanted, strict=True):
         np.testing.assert_allclose(table, lines, rtol=1e-5, atol=1e-5)
 
@@ -150,9 +150,9 @@ def test_both_engines_learn_the_same_in_the_same_order(tmp_path, text, method, h
 @pytest.mark.parametrize("method", ["skip-gram", "glove"])
 def test_an_engine_is_recorded_and_gives_equal_bytes(tmp_path, text, engine, method):
     for name in ("a", "b"):
-        found = train_word_vectors([text], tmp_path / name, **SMALL, method=method, engine=engine)
-        assert found.about["settings"]["engine"] == engine
-        assert ("numba" in found.about["versions"]) == (engine == COMPILED)
+        result = train_word_vectors([text], tmp_path / name, **SMALL, method=method, engine=engine)
+        assert result.about["settings"]["engine"] == engine
+        assert ("numba" in result.about["versions"]) == (engine == COMPILED)
     for name in ("vectors.safetensors", "bertsmith.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -161,8 +161,8 @@ def test_without_numba_numpy_trains_and_one_line_says_so(tmp_path, text, monkeyp
     for module in (compiled_module, training):
         monkeypatch.setattr(module, "has_compiler", lambda: False)
     lines = heard(monkeypatch)
-    found = train_word_vectors([text], tmp_path / "v", **SMALL)
-    assert found.about["settings"]["engine"] == NUMPY
+    result = train_word_vectors([text], tmp_path / "v", **SMALL)
+    assert result.about["settings"]["engine"] == NUMPY
     assert sum("bertsmith[words]" in line for line in lines) == 1
     with pytest.raises(ConfigError, match=r"Numba.*bertsmith\[words\]"):
         train_word_vectors([text], tmp_path / "w", **SMALL, engine=COMPILED)

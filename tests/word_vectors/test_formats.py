@@ -23,9 +23,9 @@ def test_the_formats_of_word2vec_hold_the_same_words_and_numbers(tmp_path, to, e
     path = tmp_path / f"v{ending}"
     if ending:
         path.write_bytes(gzip.compress((tmp_path / "v").read_bytes()))
-    found = load_word_vectors(path)
-    assert found.words == VECTORS.words
-    np.testing.assert_array_equal(found.vectors, VECTORS.vectors)
+    result = load_word_vectors(path)
+    assert result.words == VECTORS.words
+    np.testing.assert_array_equal(result.vectors, VECTORS.vectors)
 
 
 def test_the_bytes_are_those_of_the_original_program(tmp_path):
@@ -39,11 +39,11 @@ def test_the_bytes_are_those_of_the_original_program(tmp_path):
 
 def test_glove_text_has_no_header_and_may_have_words_with_spaces(tmp_path):
     (tmp_path / "g.txt").write_bytes(b"the 0.25 -1.5 3\n. . 1 2 3\nstick -0.1 0 1e-3\n")
-    found = load_word_vectors(tmp_path / "g.txt")
-    assert found.words == ["the", ". .", "stick"]
-    np.testing.assert_array_equal(found.vector("stick"), np.array([-0.1, 0, 1e-3], dtype=np.float32))
+    result = load_word_vectors(tmp_path / "g.txt")
+    assert result.words == ["the", ". .", "stick"]
+    np.testing.assert_array_equal(result.vector("stick"), np.array([-0.1, 0, 1e-3], dtype=np.float32))
     with pytest.raises(InputError, match="without white space"):
-        write_word_vectors(found, tmp_path / "out", "text")
+        write_word_vectors(result, tmp_path / "out", "text")
 
 
 def test_a_wide_file_without_newline_at_the_end_is_read(tmp_path):

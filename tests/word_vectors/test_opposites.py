@@ -38,7 +38,7 @@ def test_a_probe_finds_what_the_cosine_does_not_show(tmp_path):
     assert score.by_probe > 0.95
     units = vectors.units
     assert score.cosine_of_similar == pytest.approx(
-        np.mean([units[place] @ units[place + 1] for place in range(0, 240, 4)]), abs=1e-5
+        np.mean([units[position] @ units[position + 1] for position in range(0, 240, 4)]), abs=1e-5
     )
     assert relation(vectors, path, "w1a", "w1b").opposite > 0.5 > relation(vectors, path, "w0a", "w0b").opposite
     one, other = relation(vectors, path, "w1a", "w1b"), relation(vectors, path, "w1b", "w1a")

@@ -115,14 +115,14 @@ def test_related_words_are_nearer_than_unrelated_ones(tmp_path, changes, engine)
     if changes["method"] != "ppmi":
         is_block = engine == "numpy" and changes["method"] != "glove"
         changes = {**changes, "engine": engine, **({"block": 16} if is_block else {})}
-    found = train_word_vectors(
+    result = train_word_vectors(
         [planted(tmp_path)], tmp_path / "v", form="lines", width=12, window=4, minimum_count=1, **changes
     )
-    animals, drinks = (found.units[found.rows(words)] for words in (["cat", "dog", "cow"], ["tea", "milk", "beer"]))
+    animals, drinks = (result.units[result.rows(words)] for words in (["cat", "dog", "cow"], ["tea", "milk", "beer"]))
     within = min((side @ side.T).min() for side in (animals, drinks))
     between = (animals @ drinks.T).max()
     assert within > between + 0.1, (within, between)
-    losses = found.about["loss"]
+    losses = result.about["loss"]
     assert not losses or losses[-1] < losses[0]
 
 
@@ -148,10 +148,10 @@ def test_vectors_do_not_depend_on_the_memory_for_counting(tmp_path, text, monkey
     plain = PairCounts.remove
     monkeypatch.setattr(PairCounts, "remove", lambda counts: (spilled.append(counts.spilled), plain(counts)))
     options = {key: value for key, value in SMALL.items() if (key, method) != ("epochs", "ppmi")}
-    found = [
+    result = [
         train_word_vectors([text], tmp_path / str(memory), form="lines", method=method, memory=memory, **options)
         for memory in (0.01, 1000.0)
     ]
     assert spilled[0] > 1
     assert spilled[1] == 0
-    np.testing.assert_array_equal(found[0].vectors, found[1].vectors)
+    np.testing.assert_array_equal(result[0].vectors, result[1].vectors)

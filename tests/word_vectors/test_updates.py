@@ -53,11 +53,11 @@ def test_a_block_is_updated_as_in_the_obvious_loop(method, outputs, scale):
             [
                 (name, int(row), float(label), kind.skips_saturated)
                 for name, kind in kinds.items()
-                for row, label in zip(kind.outputs[place], kind.labels[place], strict=True)
+                for row, label in zip(kind.outputs[position], kind.labels[position], strict=True)
                 if row != NO_WORD
             ],
         )
-        for place, (contexts, _) in enumerate(pairs)
+        for position, (contexts, _) in enumerate(pairs)
     ]
     inputs = before.pop("inputs")
     wanted, tables, loss = word2vec_block(inputs, before, examples, 0.05)
@@ -170,13 +170,13 @@ def test_windows_have_even_radii_reach_over_gaps_and_end_with_the_sentence():
     seen = {tuple(contexts_of(draw(seed), 2)[0].tolist()) for seed in range(40)}
     assert seen == {(-1, -1, 2, -1), (-1, -1, 2, 3)}, "word 0 is gone, so 3 is two words from 1"
     for seed in range(20):
-        found = draw(seed)
-        assert found.centres.tolist() == [1, 2, 3, 4, 5]
-        contexts = contexts_of(found, 2)
+        result = draw(seed)
+        assert result.centres.tolist() == [1, 2, 3, 4, 5]
+        contexts = contexts_of(result, 2)
         assert set(contexts[3].tolist()) == {-1, 5}
         assert set(contexts[4].tolist()) == {-1, 4}
-        assert ((contexts[:, :2] != NO_WORD).sum(axis=1) == found.left).all()
-        assert ((contexts[:, 2:] != NO_WORD).sum(axis=1) == found.right).all()
+        assert ((contexts[:, :2] != NO_WORD).sum(axis=1) == result.left).all()
+        assert ((contexts[:, 2:] != NO_WORD).sum(axis=1) == result.right).all()
     many = contexts_of(reaches(np.zeros(30_000, dtype=np.int32), np.ones(1), 5, np.random.default_rng(0)), 5)
     radii = np.bincount((many[5:-5] != NO_WORD).sum(axis=1) // 2, minlength=6)[1:]
     assert stats.chisquare(radii).pvalue > 0.001

@@ -1,1 +1,1 @@
-"""A model that knows a field: continued pre-training, words of the field in the vocabulary, what both are worth."""
+"""Adapting a model to a domain: continued pre-training, domain words in the vocabulary, and what both are worth."""

@@ -1,10 +1,10 @@
-"""What an adaptation is worth on a task: the same labels, the same recipe, another model to start from.
+"""The scores of an adaptation on a task: the same labels and recipe, with different models to start from.
 
 ::
 
     RUN/task/as-it-is/      the fine-tuning of the model as it was
     RUN/task/adapted/       that of the adapted model
-    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the field
+    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the domain
 """
 
 import dataclasses
@@ -25,20 +25,20 @@ from bertsmith.results.comparison import compare
 from bertsmith.results.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FieldTask:
-    """A task of the field, whose score says what the adaptation is worth.
+class DomainTask:
+    """A task of the domain, whose score says what the adaptation is worth.
 
     Attributes:
         name: the name of the task.

@@ -1,4 +1,4 @@
-"""The pre-training of an adaptation: the corpus, the model that it starts from, the run, the model that is kept."""
+"""The continued pre-training of an adaptation: its corpus, its initial model, its run, and the model that is kept."""
 
 import dataclasses
 import shutil

@@ -1,4 +1,4 @@
-"""What can be said before an adaptation: whether the text is enough, whether the vocabulary fits, how long it takes.
+"""The forecast of an adaptation: whether the text is long enough, whether the vocabulary fits, how long it takes.
 
 The time is that of a few steps of this model on this machine, as `pretrain` would take them, forward passes and all;
 nothing is trained yet.
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bertsmith.adaptation.field_text import FieldText
+from bertsmith.adaptation.domain_text import DomainText
 from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForPreTraining
@@ -122,7 +122,7 @@ class Forecast:
         )
 
 
-def require_enough(text: FieldText, settings: AdaptationSettings) -> None:
+def require_enough(text: DomainText, settings: AdaptationSettings) -> None:
     """Refuses text that is too short to learn or to measure anything.
 
     Raises:
@@ -134,13 +134,13 @@ def require_enough(text: FieldText, settings: AdaptationSettings) -> None:
     if text.words < least:
         more = " or lower --pieces" if least > LEAST_WORDS else ""
         raise InputError(
-            expected=f"text of the field with at least {least:,} words",
+            expected=f"text of the domain with at least {least:,} words",
             found=f"{counted(text.words, 'word')} in {counted(text.documents, 'document')}",
             fix=f"give more text{more}",
         )
     if not text.held_out:
         raise InputError(
-            expected="text of the field with something to hold out",
+            expected="text of the domain with something to hold out",
             found="a single sentence",
             fix="put sentences on lines of their own, or end them with a full stop",
         )

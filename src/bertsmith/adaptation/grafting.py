@@ -1,12 +1,12 @@
-"""Grafting: words of a field become pieces of a vocabulary, and start from the pieces that they were split into.
+"""Grafting: domain words become pieces of a vocabulary, initialized from the pieces that they were split into.
 
-A word is worth adding if it is frequent in the field and the vocabulary splits it. Its vector is the mean of the
+A word is worth adding if it is frequent in the domain and the vocabulary splits it. Its vector is the mean of the
 vectors of its pieces, and so is its bias in the head that predicts pieces; everything else of the model stays as it is,
 and the new pieces come last, so that no id changes.
 
 V pieces, N added words.
 
-Source: Tai et al. (2020), "exBERT", for a vocabulary that is extended by a field; Hong et al. (2021), "AVocaDo", for
+Source: Tai et al. (2020), "exBERT", for a vocabulary that is extended by a domain; Hong et al. (2021), "AVocaDo", for
 adding words by how much less they are split; Hewitt (2021), "Initializing New Word Embeddings for Pretrained Language
 Models", for means of existing vectors.
 """

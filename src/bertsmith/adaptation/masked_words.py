@@ -1,4 +1,4 @@
-"""The masked-LM loss of whole words, which models with different vocabularies can be compared by.
+"""The masked-LM loss of whole words, which can be compared between models with different vocabularies.
 
 The loss of a piece depends on how long pieces are: a model with longer ones has fewer and harder predictions. So words
 are masked here, the same ones for every vocabulary, with all their pieces, and the negative log-probabilities of these
@@ -95,7 +95,7 @@ def passages_of(
         tokenizers: with the same text rules.
         room: the tokens of text in a row.
     """
-    found = list[Passage]()
+    result = list[Passage]()
     for document in documents:
         words = [word for sentence in document for word in basic_tokens(sentence, tokenizers[0].rules)]
         if not words:
@@ -108,9 +108,9 @@ def passages_of(
             if not places:
                 continue
             count = max(1, round(MASKED_SHARE * len(places)))
-            drawn = generator(seed, "masked words", len(found)).choice(places, count, replace=False)
-            found.append(Passage(tuple(words[start:end]), tuple(sorted(drawn.tolist()))))
-    return found
+            drawn = generator(seed, "masked words", len(result)).choice(places, count, replace=False)
+            result.append(Passage(tuple(words[start:end]), tuple(sorted(drawn.tolist()))))
+    return result
 
 
 @torch.inference_mode()

@@ -1,10 +1,10 @@
-"""What an adaptation starts from: the checked model, the text, the vocabulary of the adapted model, the forecast."""
+"""The preparation of an adaptation: the checked model, the text, the new vocabulary, the forecast."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.adaptation.field_text import FieldText, general_text, read_field
+from bertsmith.adaptation.domain_text import DomainText, general_text, read_domain
 from bertsmith.adaptation.forecast import (
     LEAST_WORDS,
     WORDS_PER_PIECE,
@@ -34,7 +34,7 @@ class Prepared:
         folder: the model as it was.
         paths: the files and folders of the text.
         reading: how they are read.
-        text: what the text says about the field.
+        text: what the text says about the domain.
         general: sentences of documents of general text; empty if there is none.
         tokenizer: that of the adapted model.
         added: the words that its vocabulary has in addition.
@@ -46,7 +46,7 @@ class Prepared:
     folder: ModelFolder
     paths: Sequence[Path]
     reading: ReadingSettings
-    text: FieldText
+    text: DomainText
     general: tuple[tuple[str, ...], ...]
     tokenizer: Tokenizer
     added: tuple[str, ...]
@@ -74,7 +74,7 @@ def prepare(
     """
     _require_adaptable(folder)
     before = folder.require_tokenizer()
-    text = read_field(paths, before.rules, reading, held_out=settings.held_out, most_words=settings.score_words)
+    text = read_domain(paths, before.rules, reading, held_out=settings.held_out, most_words=settings.score_words)
     require_enough(text, settings)
     others = () if general is None else general_text(general, reading, most_words=settings.score_words)
     tokenizer, added = _vocabulary_of(before, text, settings)
@@ -102,14 +102,14 @@ def prepare(
 
 
 def prepared_from_scratch(prepared: Prepared) -> Prepared:
-    """The same for a new model with a vocabulary of the field."""
+    """The same for a new model with a vocabulary of the domain."""
     settings = dataclasses.replace(prepared.settings, vocabulary=NEW)
     tokenizer, _ = _vocabulary_of(prepared.folder.require_tokenizer(), prepared.text, settings)
     return dataclasses.replace(prepared, tokenizer=tokenizer, added=(), settings=settings)
 
 
 def _forecast(
-    text: FieldText, before: Tokenizer, after: Tokenizer, added: int, speed: float, settings: AdaptationSettings
+    text: DomainText, before: Tokenizer, after: Tokenizer, added: int, speed: float, settings: AdaptationSettings
 ) -> Forecast:
     figures = figures_of(before, text.held_out_words, "before")
     return Forecast(
@@ -123,7 +123,9 @@ def _forecast(
     )
 
 
-def _vocabulary_of(before: Tokenizer, text: FieldText, settings: AdaptationSettings) -> tuple[Tokenizer, Sequence[str]]:
+def _vocabulary_of(
+    before: Tokenizer, text: DomainText, settings: AdaptationSettings
+) -> tuple[Tokenizer, Sequence[str]]:
     """The tokenizer of the adapted model, and the words that were added to that of the model."""
     if settings.vocabulary == NEW:
         pieces = settings.pieces or min(len(before.vocabulary), max(LEAST_WORDS, text.words) // WORDS_PER_PIECE)
@@ -134,7 +136,7 @@ def _vocabulary_of(before: Tokenizer, text: FieldText, settings: AdaptationSetti
         words = words_to_add(text.training, before, settings.add)
         require(
             bool(words),
-            expected="words of the field to add to the vocabulary",
+            expected="words of the domain to add to the vocabulary",
             found="none that it splits and that occur often enough",
             fix="use --vocabulary keep",
         )

@@ -1,4 +1,4 @@
-"""The report of an adaptation: what changed in the vocabulary, on the field, on general text, and on a task.
+"""The report of an adaptation: changes in the vocabulary, and scores on the domain, on general text and on a task.
 
 Everything is computed from the content of report.json.
 """
@@ -15,10 +15,12 @@ from bertsmith.training.run_folder import flat
 from bertsmith.vocabularies.report import TextFigures
 
 JSON_FILE, PAGE_FILE = "report.json", "report.html"
+DOMAIN, GENERAL = "field", "general"  # the keys of both texts in report.json
+_SHOWN = {DOMAIN: "domain"}
 _NOTES = (
     "The loss is that of masked words, which are the same for both models: nats per word, and per character of these "
     "words. The interval of the change is over passages (paired bootstrap, 95%).",
-    "On general text a rise is what the model has forgotten of the text that it had read before.",
+    "On general text, an increase shows how much the model has forgotten.",
 )
 
 
@@ -55,7 +57,7 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the table, as texts: each quantity before and after."""
     rows = []
     for name, values in report["fragmentation"].items():
-        if name == "field":
+        if name == DOMAIN:
             rows += [
                 _row("pieces per word", values, "pieces_per_word", "{:.3f}"),
                 _row("words that are one piece", values, "whole_words", "{:.1%}"),
@@ -64,11 +66,12 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         else:
             rows.append(_row(f"pieces per word, {name} text", values, "pieces_per_word", "{:.3f}"))
     for name, values in report["losses"].items():
-        row = _row(f"loss on {name} text, nats per word", values, "per_word", "{:.3f}")
+        loss = f"loss on {_SHOWN.get(name, name)} text"
+        row = _row(f"{loss}, nats per word", values, "per_word", "{:.3f}")
         change = values["after"].get("change")
         if change is not None:
             row[3] = f"{change[0]:+.3f} ({change[1]:+.3f} to {change[2]:+.3f})"
-        rows += [row, _row(f"loss on {name} text, nats per character", values, "per_character", "{:.4f}")]
+        rows += [row, _row(f"{loss}, nats per character", values, "per_character", "{:.4f}")]
     if report.get("task"):
         task = report["task"]
         arms = {arm: _with_spread(score) for arm, score in task["arms"].items()}
@@ -107,7 +110,7 @@ def _page(report: Mapping[str, Any]) -> str:
         html.summary([report["trained"]]),
         html.section("Before and after", html.table(rows, header), *map(html.note, _NOTES)),
         html.section("Notes", *map(html.note, lines_below(report)[1:])),
-        html.section("Text of the field", html.table(texts, ["file", "words", "digest"])),
+        html.section("Text of the domain", html.table(texts, ["file", "words", "digest"])),
     ]
     for title in ("settings", "machine", "versions"):
         parts.append(html.section(title.capitalize(), html.table(html.columns([flat(report[title])]))))

@@ -1,4 +1,4 @@
-"""An adaptation from a model and text of a field to a model that knows the field: `bertsmith adapt` as a function.
+"""`bertsmith adapt` as a function: from a model and domain text to an adapted model and a report.
 
 ::
 
@@ -8,7 +8,7 @@
     RUN/run/            the pre-training run
     RUN/before.json     the losses of the model as it was
     RUN/model/          the adapted model, with sources and licence in its card
-    RUN/from-scratch/   on request, a new model with a vocabulary of the field: its start/, corpus/ and run/
+    RUN/from-scratch/   on request, a new model with a vocabulary of the domain: its start/, corpus/ and run/
     RUN/task/           on request, the fine-tunings on a task (see arms)
     RUN/report.json, report.html
 """
@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.adaptation.arms import FieldTask, score_arm, task_report
+from bertsmith.adaptation.arms import DomainTask, score_arm, task_report
 from bertsmith.adaptation.continued import continued, final_model
 from bertsmith.adaptation.forecast import Forecast, figures_of
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.adaptation.preparation import Prepared, prepare, prepared_from_scratch
-from bertsmith.adaptation.report import fragmentation, lines_below, loss_values, table_of, write_report
+from bertsmith.adaptation.report import DOMAIN, GENERAL, fragmentation, lines_below, loss_values, table_of, write_report
 from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
@@ -32,7 +32,7 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.processes.distributed import (
     begun_before,
     in_process_group,
@@ -49,7 +49,6 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
 BEFORE_FILE = "before.json"
-FIELD, GENERAL = "field", "general"
 # Inputs given by path, whose content is compared by digest.
 _PLACES = ("model", "texts", "general")
 
@@ -106,18 +105,18 @@ def adapt(
     resume: bool = False,
     **settings: Any,
 ) -> AdaptationResult:
-    """The result of adapting a model to the text of a field; OUT/model is the model, and `load(out)` loads it.
+    """The result of adapting a model to the text of a domain; OUT/model is the model, and `load(out)` loads it.
 
     Args:
         model: a model with a masked-LM head, anything that `load` accepts.
-        texts: text of the field: files and folders.
+        texts: text of the domain: files and folders.
         out: the run folder; new, unless `resume`.
         general: other text, on which forgetting is measured; by default the documentation on this machine.
-        task: the name of a task of the field, on which the model is fine-tuned before and after.
+        task: the name of a task of the domain, on which the model is fine-tuned before and after.
         train: the training file of the task.
         dev: its dev file; by default a tenth of the training examples.
         seeds: the number of fine-tunings of each model.
-        from_scratch: with a task, also train a new model of the same shape with a vocabulary of the field for as long,
+        from_scratch: with a task, also train a new model of the same shape with a vocabulary of the domain for as long,
             and fine-tune it.
         resume: resume the run in `out`, with the same settings and inputs.
         settings: fields of AdaptationSettings, ReadingSettings and ColumnSettings by name, such as vocabulary="graft",
@@ -133,18 +132,18 @@ def adapt(
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
     resume = begun_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=SETTINGS_FILE), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
-    field_task = spec = data = None
+    domain_task = spec = data = None
     if task is not None:
-        field_task = FieldTask(
+        domain_task = DomainTask(
             name=task,
             train=None if train is None else Path(train),
             dev=None if dev is None else Path(dev),
             columns=ColumnSettings(**parts[ColumnSettings]),
             seeds=seeds,
         )
-        spec, data = field_task.read(folder)
+        spec, data = domain_task.read(folder)
     prepared = on_every_rank(lambda: prepare(folder, paths, chosen, reading, general=general_paths), rank)
     new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
     for note in prepared.text.notes:
@@ -172,13 +171,13 @@ def adapt(
         made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
         place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
         after = on_first_rank(lambda: _losses(load_any(place), passages, chosen), rank)
-        if field_task is not None and spec is not None and data is not None:
+        if domain_task is not None and spec is not None and data is not None:
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
             if new is not None:
                 continued(new, out / FROM_SCRATCH, str(model), None, resume=resume, rank=rank)
                 arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
             for arm, start in arms.items():
-                score_arm(arm, start, spec, data, out, seeds=field_task.seeds, device=chosen.device, rank=rank)
+                score_arm(arm, start, spec, data, out, seeds=domain_task.seeds, device=chosen.device, rank=rank)
 
         def report() -> dict[str, Any]:
             assert before is not None, "rank 0 measured it"
@@ -191,7 +190,7 @@ def adapt(
                     name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
                     for name in passages
                 },
-                "task": None if field_task is None else task_report(out),
+                "task": None if domain_task is None else task_report(out),
                 "forecast": prepared.forecast.to_dict(),
                 "advice": prepared.forecast.advice(),
                 "texts": made.texts,
@@ -245,7 +244,7 @@ def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, lis
     """The passages on which losses are measured, by the name of the text; without those that no passage is made of."""
     tokenizers = [prepared.folder.require_tokenizer(), prepared.tokenizer]
     room = prepared.max_length - tokenizers[0].template.num_special(1)
-    texts = {FIELD: prepared.text.held_out, GENERAL: prepared.general}
+    texts = {DOMAIN: prepared.text.held_out, GENERAL: prepared.general}
     found = {
         name: passages_of(documents, tokenizers, room=room, seed=settings.seed) for name, documents in texts.items()
     }
@@ -276,7 +275,7 @@ def _fragmentation(prepared: Prepared) -> dict[str, Any]:
     """How both vocabularies split the held-out text and the general text."""
     rules = prepared.tokenizer.rules
     sentences = [sentence for document in prepared.general for sentence in document]
-    texts = {FIELD: prepared.text.held_out_words, GENERAL: count_words(sentences, rules)}
+    texts = {DOMAIN: prepared.text.held_out_words, GENERAL: count_words(sentences, rules)}
     both = {"before": prepared.folder.require_tokenizer(), "after": prepared.tokenizer}
     return {
         name: {when: fragmentation(figures_of(tokenizer, counts, name)) for when, tokenizer in both.items()}

@@ -13,7 +13,7 @@ MINUTES = 10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptationSettings:
-    """How a model is adapted to the text of a field.
+    """How a model is adapted to the text of a domain.
 
     Raises:
         ConfigError: a value is invalid.
@@ -21,18 +21,18 @@ class AdaptationSettings:
 
     vocabulary: str = help_field(
         KEEP,
-        "keep: continue the pre-training (BioBERT's way); graft: first add words of the field, whose vectors start "
-        "from those of their pieces; new: train a new model of the same shape with a vocabulary of the field "
+        "keep: continue the pre-training (BioBERT's way); graft: first add words of the domain, whose vectors start "
+        "from those of their pieces; new: train a new model of the same shape with a vocabulary of the domain "
         "(SciBERT's way)",
     )
-    add: int = help_field(1000, "with graft: the number of words to add", most=10**6)
+    add: int = help_field(1000, "with graft: number of words to add", most=10**6)
     pieces: int | None = help_field(
         None, "with new: the size of the vocabulary [that of MODEL, or fewer if there is little text]", most=5 * 10**6
     )
     minutes: float | None = help_field(None, f"how long to train [{MINUTES:g}]", most=10**7)
     steps: int | None = help_field(None, "how long to train, in steps instead", most=10**9)
     max_length: int = help_field(128, "maximum tokens per row", most=10**6)
-    learning_rate: float | None = help_field(None, "highest learning rate [that of the recipe of `pretrain`]", most=1.0)
+    learning_rate: float | None = help_field(None, "peak learning rate [that of the recipe of `pretrain`]", most=1.0)
     held_out: float = help_field(0.02, "fraction of the documents held out, on which the losses are measured")
     score_words: int = help_field(
         10_000, "words of held-out text, and of general text, on which the losses are measured", most=10**7

@@ -27,7 +27,7 @@ from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import Source, find_sources
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
 from bertsmith.pretraining.run import pretrain
@@ -35,8 +35,8 @@ from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank,
 from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.settings import require, require_number
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
@@ -229,8 +229,8 @@ def _pretrain(
             "seed": seed,
         }
     )
-    begun = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
-    pretrain(place / "corpus", place / "run", *settings, resume=begun)
+    is_resumed = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
+    pretrain(place / "corpus", place / "run", *settings, resume=is_resumed)
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:
@@ -260,7 +260,7 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
 
 
 def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a run that is resumed has begun with text to continue on, and that any other is new.
+    """Checks that a resumed run was started with text to continue on, and that any other is new.
 
     Raises:
         RunError: one of them.
@@ -272,7 +272,7 @@ def _require_place(out: Path, *, resume: bool) -> None:
             found="text to continue on, which it did not have",
             fix="leave --continue-on out or start a new run",
         )
-    require_new_or_begun(out, resume=resume, part=part)
+    require_new_or_started(out, resume=resume, part=part)
 
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:

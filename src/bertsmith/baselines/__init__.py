@@ -1,1 +1,1 @@
-"""Cheap systems that a fine-tuned model has to beat."""
+"""Cheap baselines that a fine-tuned model has to beat."""

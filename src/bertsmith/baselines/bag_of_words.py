@@ -1,4 +1,4 @@
-"""Texts as bags of words and letters, weighted by TF-IDF: what a linear model without any encoder reads.
+"""TF-IDF features of texts, from words and character n-grams, for a linear model without any encoder.
 
 Letters: E examples, V terms, D columns.
 

@@ -1,4 +1,4 @@
-"""Tags, endings and answers from counts of words: what is cheap where there is no vector of a whole text.
+"""Baselines from word counts, for tagging, multiple choice and questions.
 
 Letters: W words of all sentences, N rows (the endings of all examples), K tags.
 
@@ -116,10 +116,10 @@ def _share(words: set[str], others: set[str], rarity: Rarity) -> float:
 
 def _best_sentence(question: QuestionExample, rarity: Rarity) -> tuple[tuple[int, int], float]:
     """The span of the sentence with the highest share of the question's words, and that share."""
-    asked = set(words_of_text(question.question))
+    question_words = set(words_of_text(question.question))
     borders = [0, *(found.end() for found in _SENTENCE.finditer(question.context)), len(question.context)]
     spans = list(itertools.pairwise(borders))
-    shares = [_share(asked, set(words_of_text(question.context[start:end])), rarity) for start, end in spans]
+    shares = [_share(question_words, set(words_of_text(question.context[start:end])), rarity) for start, end in spans]
     best = int(np.argmax(shares))
     return spans[best], shares[best]
 
@@ -148,9 +148,9 @@ def _answer(
     question: QuestionExample, rarity: Rarity, kinds: Mapping[str, Counter[str]], limit: float | None
 ) -> AnswerPrediction:
     (begin, end), share = _best_sentence(question, rarity)
-    asked = set(words_of_text(question.question))
+    question_words = set(words_of_text(question.question))
     usual = kinds.get(_question_word(question.question)) or kinds.get("") or Counter[str]()
-    runs = _runs(question.context, begin, end, asked)
+    runs = _runs(question.context, begin, end, question_words)
     highest = max(rarity.values(), default=1.0)
 
     def merit(run: tuple[str, int, int]) -> tuple[int, float]:
@@ -175,13 +175,13 @@ def _answer(
     )
 
 
-def _runs(context: str, begin: int, end: int, asked: set[str]) -> list[tuple[str, int, int]]:
+def _runs(context: str, begin: int, end: int, question_words: set[str]) -> list[tuple[str, int, int]]:
     """The runs of tokens of one kind that are not in the question: kind, start and end in the context."""
     runs: list[tuple[str, int, int]] = []
     size, last = 0, ""
     for token in _TOKEN.finditer(context, begin, end):
         kind = _kind(token.group())
-        if kind == "mark" or token.group().lower() in asked:
+        if kind == "mark" or token.group().lower() in question_words:
             last = ""
         elif kind == last and size < _LONGEST:
             runs[-1], size = (kind, runs[-1][1], token.end()), size + 1

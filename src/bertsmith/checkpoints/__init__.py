@@ -1,1 +1,1 @@
-"""Models of others in, ours out: the table of names, Hugging Face folders, Google's TensorFlow checkpoints, the hub."""
+"""Reads and writes models: Hugging Face folders, Google's TensorFlow checkpoints, the hub."""

@@ -135,22 +135,22 @@ def config_of(options: Any, pieces: int, source: str = "options.json") -> ElmoCo
 
 def tensors_of(arrays: Mapping[str, Array], config: ElmoConfig) -> dict[str, Array]:
     """The parameters by our name, from the arrays of a file by their stored name."""
-    found: dict[str, Array] = {}
+    result: dict[str, Array] = {}
     for name, ours in _names(config).items():
         array = np.asarray(arrays[name], dtype=np.float32)
         kind = name.rsplit("/", 1)[1] if "/" in name else name
         if kind.startswith("W_cnn_"):
-            found[ours[0]] = array[0].transpose(2, 1, 0)  # [1, width, E, filters] to [filters, E, width]
+            result[ours[0]] = array[0].transpose(2, 1, 0)  # [1, width, E, filters] to [filters, E, width]
         elif kind == "W_0":
             inputs, hidden = np.split(_in_our_order(array.T), [config.hidden_size // 2], axis=1)
-            found |= {ours[0]: inputs, ours[1]: hidden}
+            result |= {ours[0]: inputs, ours[1]: hidden}
         elif kind == "B":
             bias = _in_our_order(array)
             bias[config.intermediate_size : 2 * config.intermediate_size] += 1  # TensorFlow's LSTMCell adds it
-            found |= {ours[0]: bias, ours[1]: np.zeros_like(bias)}
+            result |= {ours[0]: bias, ours[1]: np.zeros_like(bias)}
         else:
-            found[ours[0]] = array.T if array.ndim == 2 and kind != "char_embed" else array
-    return found
+            result[ours[0]] = array.T if array.ndim == 2 and kind != "char_embed" else array
+    return result
 
 
 def _in_our_order(array: Array) -> Array:
@@ -162,22 +162,22 @@ def _in_our_order(array: Array) -> Array:
 def _names(config: ElmoConfig) -> dict[str, tuple[str, ...]]:
     """Our names for each stored name."""
     ours = "bert.embeddings"
-    found: dict[str, tuple[str, ...]] = {"char_embed": (f"{ours}.character.weight",)}
+    result: dict[str, tuple[str, ...]] = {"char_embed": (f"{ours}.character.weight",)}
     for number, (width, _) in enumerate(CONVOLUTIONS):
-        found[f"CNN/W_cnn_{number}"] = (f"{ours}.convolution{width}.weight",)
-        found[f"CNN/b_cnn_{number}"] = (f"{ours}.convolution{width}.bias",)
+        result[f"CNN/W_cnn_{number}"] = (f"{ours}.convolution{width}.weight",)
+        result[f"CNN/b_cnn_{number}"] = (f"{ours}.convolution{width}.bias",)
     for number in range(config.num_highways):
         for stored, part in (("carry", "gate"), ("transform", "transform")):
-            found[f"CNN_high_{number}/W_{stored}"] = (f"{ours}.highway{number}.{part}.weight",)
-            found[f"CNN_high_{number}/b_{stored}"] = (f"{ours}.highway{number}.{part}.bias",)
-    found |= {"CNN_proj/W_proj": (f"{ours}.projection.weight",), "CNN_proj/b_proj": (f"{ours}.projection.bias",)}
+            result[f"CNN_high_{number}/W_{stored}"] = (f"{ours}.highway{number}.{part}.weight",)
+            result[f"CNN_high_{number}/b_{stored}"] = (f"{ours}.highway{number}.{part}.bias",)
+    result |= {"CNN_proj/W_proj": (f"{ours}.projection.weight",), "CNN_proj/b_proj": (f"{ours}.projection.bias",)}
     for direction, stored in _DIRECTIONS.items():
         for layer in range(config.num_hidden_layers):
             lstm, cell = f"bert.layers.{layer}.{direction}", f"{stored}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            found[f"{cell}/W_0"] = (f"{lstm}.weight_ih_l0", f"{lstm}.weight_hh_l0")
-            found[f"{cell}/B"] = (f"{lstm}.bias_ih_l0", f"{lstm}.bias_hh_l0")
-            found[f"{cell}/W_P_0"] = (f"{lstm}.weight_hr_l0",)
-    return found
+            result[f"{cell}/W_0"] = (f"{lstm}.weight_ih_l0", f"{lstm}.weight_hh_l0")
+            result[f"{cell}/B"] = (f"{lstm}.bias_ih_l0", f"{lstm}.bias_hh_l0")
+            result[f"{cell}/W_P_0"] = (f"{lstm}.weight_hr_l0",)
+    return result
 
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:

@@ -273,8 +273,8 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:
-    told = {name: value for name, value in metadata.training.items() if name != "collapsed"}
-    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in told.items()]
+    shown = {name: value for name, value in metadata.training.items() if name != "collapsed"}
+    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in shown.items()]
     if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
         pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
         known += [f"- {name}: {count:,}" for name, count in pretraining if isinstance(count, int)]

@@ -1,4 +1,4 @@
-"""Layers that Hugging Face stores side by side in one tensor, such as the query, key and value of GPT.
+"""Layers that Hugging Face stores as one tensor, such as the query, key and value of GPT.
 
 Letters: K inputs, O outputs of one layer, F layers that are stored as one.
 
@@ -19,25 +19,25 @@ def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str
 
     A tensor that cannot be split into equal parts keeps its name, which is then an unknown one.
     """
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     axis = -1 if names.is_transposed else 0
     for name, tensor in stored.items():
         layer, _, last = name.rpartition(".")
         parts = next((parts for end, parts in names.fused.items() if layer.endswith(end)), ())
         if parts and tensor.dim() and tensor.shape[axis] % len(parts) == 0:
             pieces = tensor.chunk(len(parts), dim=axis)
-            found |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
+            result |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
         else:
-            found[name] = tensor
-    return found
+            result[name] = tensor
+    return result
 
 
 def join_fused(named: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
     """The tensors as Hugging Face stores them, from those with a name for each layer."""
-    found = dict(named)
+    result = dict(named)
     for end, parts in names.fused.items():
         first = f"{end}.{parts[0]}."
         for name in [name for name in named if first in name]:
-            pieces = [found.pop(name.replace(first, f"{end}.{part}.")) for part in parts]
-            found[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1 if names.is_transposed else 0)
-    return found
+            pieces = [result.pop(name.replace(first, f"{end}.{part}.")) for part in parts]
+            result[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1 if names.is_transposed else 0)
+    return result

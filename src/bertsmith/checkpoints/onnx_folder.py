@@ -1,4 +1,4 @@
-"""The folder of an ONNX export: its graphs, its tokenizer, and what has to be known to run it; read without torch.
+"""The folder of an ONNX export: its graphs, its tokenizer, and the metadata needed to run it; read without torch.
 
 `bertsmith.json` holds the task, as in every model folder, and under "onnx" the shape of the model (`OnnxShape`), so
 that neither weights nor architectures have to be imported.

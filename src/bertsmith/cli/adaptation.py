@@ -1,4 +1,4 @@
-"""The command that adapts a model to the text of a field."""
+"""The command that adapts a model to the text of a domain."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ def adapt(
     ],
     texts: Annotated[
         list[Path],
-        typer.Argument(metavar="TEXT", help="text of the field: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
+        typer.Argument(metavar="TEXT", help="domain text: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the adapted model")
@@ -40,7 +40,7 @@ def adapt(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="a task of the field, as in `finetune`; scored before and after"),
+        typer.Option(metavar="NAME", help="a task of the domain, as in `finetune`; scored before and after"),
     ] = None,
     train: Annotated[Path | None, typer.Option(metavar="FILE", help="with --task: the training file")] = None,
     dev: Annotated[
@@ -53,7 +53,7 @@ def adapt(
         bool,
         typer.Option(
             "--from-scratch",
-            help="with --task: as a third arm, a new model of the same shape with a vocabulary of the field, trained "
+            help="with --task: as a third arm, a new model of the same shape with a vocabulary of the domain, trained "
             "for as long",
         ),
     ] = False,
@@ -64,12 +64,12 @@ def adapt(
     json: JsonOption = False,
     **values: Any,
 ) -> None:
-    """Adapt a model to the text of a field: continue its pre-training, with its vocabulary, a grafted or a new one.
+    """Adapt a model to the text of a domain: continue its pre-training, with its vocabulary, a grafted or a new one.
 
-    It first says whether the text is enough, whether the vocabulary fits it, and how long a pass takes. The report has
-    the pieces per word, the masked-LM loss on held-out text of the field and on general text, and with --task the score
-    on it, each before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
-    checkpoint and exits with code 130; --resume continues from there.
+    First it reports whether the text is long enough, whether the vocabulary fits it, and how long a pass takes. The
+    final report compares the pieces per word, the masked-LM loss on held-out domain text and on general text, and with
+    --task the score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes
+    a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.adaptation.run import adapt as run_adaptation
     from bertsmith.adaptation.run import forecast_adaptation

@@ -89,9 +89,9 @@ def complete(
     precision: PrecisionOption = "fp32",
     **settings: Any,
 ) -> None:
-    """Print the likeliest next pieces of a text, with their probabilities; with --tokens, continue the text.
+    """Print the most likely next pieces of a text, with their probabilities; with --tokens, continue the text.
 
-    A continuation takes the likeliest piece each time, unless --temperature, --top-k or --top-p is given: then pieces
+    A continuation takes the most likely piece each time, unless --temperature, --top-k or --top-p is given: then pieces
     are drawn, always the same ones for the same --seed. It ends where the model ends the text.
     """
     from bertsmith.inference.completion import SamplingSettings

@@ -171,12 +171,12 @@ def search(
         "device": device,
         "precision": precision,
     }
-    asked = query or [] if queries is None else queries
+    questions = query or [] if queries is None else queries
     if judgements is not None:
-        scores = retrieval.score_searches(passages, asked, judgements, judged_by=judged_by, **settings)
+        scores = retrieval.score_searches(passages, questions, judgements, judged_by=judged_by, **settings)
         _print_scores(scores, json)
         return
-    for result in (results := retrieval.search_passages(passages, asked, top=top, **settings)):
+    for result in (results := retrieval.search_passages(passages, questions, top=top, **settings)):
         if json:
             print_json(result.to_dict())
             continue

@@ -260,7 +260,7 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
                         yield text_row(item, source, number)
             except InputError as error:
                 failure = {"failure": [error.expected, error.found, error.fix]}
-                yield row_of(TEXT_ROWS, source, number, FAILURE, failure, [None])
+                yield row_of(TEXT_ROWS, source, number, FAILURE, failure)
                 return
             skip = 0
 
@@ -280,7 +280,7 @@ class _Encoder:
             failed = EncodedBlock("", [], BlockCounts(), failure=record["failure"])
             return encoded_row(failed, source, number, self.schema)
         if kind != BLOCK:
-            return row_of(self.schema, source, number, kind, record, [None] * (len(self.schema) - 4))
+            return row_of(self.schema, source, number, kind, record)
         return encoded_row(self.encode(block), source, number, self.schema)
 
 

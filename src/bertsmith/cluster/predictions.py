@@ -25,8 +25,8 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.model_files.metadata import read_metadata
 from bertsmith.progress import Progress
+from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.task import Prediction, TaskSpec
-from bertsmith.tasks.typed_examples import example_of_line
 
 
 def predict_on(

@@ -51,28 +51,24 @@ def file_of(kind: str, fields: dict[str, Any]) -> Source | Skipped:
 
 def text_row(item: TextBlock | FileRead | Skipped, source: int, number: int) -> pa.Table:
     """One row of `TEXT_ROWS`."""
-    kind, record, data = FILE, {}, None
     if isinstance(item, TextBlock):
-        kind = BLOCK
         record = {name: value for name, value in vars(item).items() if name != "data"}
         is_bytes = isinstance(item.data, bytes)
         data = item.data if is_bytes else json.dumps(item.data).encode("ascii")
-        record["is_bytes"] = is_bytes
-    else:
-        kind, record = FILE if isinstance(item, FileRead) else SKIPPED, dataclasses.asdict(item)
-    return row_of(TEXT_ROWS, source, number, kind, record, [data])
+        return row_of(TEXT_ROWS, source, number, BLOCK, {**record, "is_bytes": is_bytes}, [data])
+    kind = FILE if isinstance(item, FileRead) else SKIPPED
+    return row_of(TEXT_ROWS, source, number, kind, dataclasses.asdict(item))
 
 
 def row_of(
-    schema: pa.Schema, source: int, number: int, kind: str, record: dict[str, Any], columns: Sequence[Any]
+    schema: pa.Schema, source: int, number: int, kind: str, record: dict[str, Any], columns: Sequence[Any] = ()
 ) -> pa.Table:
-    """One row; `columns` are the values of the columns after the record, None for empty ones."""
+    """One row; `columns` are the values of the columns after the record, which are all empty if none are given."""
     place = [source, number, kind, json.dumps(record)]
     empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
-    filled = [before if value is None else value for value, before in zip(columns, empty, strict=True)]
     arrays = [
         _one(value, field.type) if isinstance(value, np.ndarray) else pa.array([value], field.type)
-        for value, field in zip([*place, *filled], schema, strict=True)
+        for value, field in zip([*place, *(columns or empty)], schema, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -1,1 +1,1 @@
-"""Several systems on one task, from counting words to BERT: what each reaches and costs, which step was worth it."""
+"""Several systems on one task, from word counts to BERT: their scores and costs, and which one is worth its cost."""

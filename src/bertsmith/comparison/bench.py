@@ -1,4 +1,4 @@
-"""What all systems of a comparison share: the task and its examples, the text, the budget of those that read it."""
+"""What all systems of a comparison share: the task and its examples, the text, the training budget."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.randomness import generator
 from bertsmith.settings import require, require_number
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Task, TaskSpec
 

@@ -1,4 +1,4 @@
-"""The text that systems of a comparison read, as files and as token shards; each is made when it is first needed.
+"""The text for the systems of a comparison, as files and as token shards; each is made when it is first needed.
 
 ::
 

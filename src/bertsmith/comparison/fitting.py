@@ -1,4 +1,4 @@
-"""Fitting the cells of a comparison: what is missing is made and fitted; one failure does not end the others."""
+"""Fitting the cells of a comparison: computes what is missing; a failed cell does not stop the others."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,9 +117,9 @@ def milliseconds(answer: Callable[[Sequence[Example]], Any], examples: Sequence[
     times = []
     answer(examples[:1])
     for example in examples[:TIMED]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         answer([example])
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - start)
     return 1000 * float(np.median(times))
 
 

@@ -1,4 +1,4 @@
-"""Networks of a comparison: pre-trained on the text in its time, not trained at all, or given.
+"""The networks of a comparison: pre-trained on the text within the budget, untrained, or given.
 
 ::
 
@@ -55,10 +55,10 @@ class Pretraining(Kept):
         Args:
             budget: a budget in steps, and how often the network is evaluated; by default the budget of the comparison.
         """
-        asked = bench.budget
-        own: dict[str, Any] = budget or {"minutes": asked.minutes, "tokens": asked.tokens}
+        budget_settings = bench.budget
+        own: dict[str, Any] = budget or {"minutes": budget_settings.minutes, "tokens": budget_settings.tokens}
         named = {"architecture": self.architecture, "objective": self.objective, **own}
-        size = size_for(asked.minutes) if asked.size == AUTO_SIZE else asked.size
+        size = size_for(budget_settings.minutes) if budget_settings.size == AUTO_SIZE else budget_settings.size
         given = {name: value for name, value in named.items() if value is not None}
         fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
         return settings_from_recipe({**given, **fixed})
@@ -75,10 +75,12 @@ class Pretraining(Kept):
             if not plan.is_file():
                 write_json(plan, self._planned(bench, place))
             planned = read_json(plan)
-        begun = (place / SETTINGS_FILE).is_file()
+        is_resumed = (place / SETTINGS_FILE).is_file()
         processor, wall = time.process_time(), time.monotonic()
         try:
-            result = pretrain(bench.reading().corpus, place, *self.recipe(bench, **planned["budget"]), resume=begun)
+            result = pretrain(
+                bench.reading().corpus, place, *self.recipe(bench, **planned["budget"]), resume=is_resumed
+            )
         except BudgetError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise ConfigError(
@@ -87,14 +89,14 @@ class Pretraining(Kept):
                 fix=f"allow more than {error.minutes:g} minutes with --minutes, or leave {self.name} out of --systems",
             ) from None
         except (ConfigError, InputError):
-            if not begun:
+            if not is_resumed:
                 shutil.rmtree(place, ignore_errors=True)
             raise
         processor, wall = time.process_time() - processor, time.monotonic() - wall
         RunFolder.open(place).clear()
         plan.unlink(missing_ok=True)
         # Of a resumed run, the processor time of the earlier part is not known: it is taken to be used as in this one.
-        processor *= max(result.seconds / max(wall, 1e-9), 1.0) if begun else 1.0
+        processor *= max(result.seconds / max(wall, 1e-9), 1.0) if is_resumed else 1.0
         return {
             "processor_seconds": round(planned["processor_seconds"] + processor, 3),
             "seconds": round(result.seconds, 3),

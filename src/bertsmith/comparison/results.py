@@ -1,4 +1,4 @@
-"""What a comparison found, from its cells: means and spreads, tests against the best, and which step was worth it."""
+"""The results of a comparison, from its cells: means and spreads, tests against the best, the system worth its cost."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`bertsmith compare` as a function: makes what systems are built on, fits every cell, writes the report.
+"""`bertsmith compare` as a function: trains what systems are built on, fits every cell, writes the report.
 
 ::
 
@@ -27,11 +27,11 @@ from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.progress import counted, said_once, warn
 from bertsmith.settings import require, require_number, split_settings
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import PRESETS, default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.run_folder import RunFolder
 
 MODELS_FOLDER = "models"
@@ -44,7 +44,7 @@ _MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         report: the content of report.json.
@@ -83,7 +83,7 @@ def compare_systems(
     device: str = "auto",
     **settings: Any,
 ) -> ComparisonResult:
-    """The ladder from counting words to BERT on one task: what each system reaches, and what it costs.
+    """Several systems, from word counts to BERT, on one task: their scores and their costs.
 
     A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
 

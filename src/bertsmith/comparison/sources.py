@@ -1,4 +1,4 @@
-"""Where the vectors or the network of a system come from, and how what is made from the text is kept.
+"""The sources of a system's vectors or network, and how what was trained on the text is cached.
 
 ::
 

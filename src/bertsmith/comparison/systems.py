@@ -239,19 +239,19 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
     """
     if not names:
         names = [name for name in SYSTEMS if has_text and name != "starter"] or WITHOUT_TEXT
-    found: dict[str, System] = {}
+    result: dict[str, System] = {}
     for name in names:
-        if name in found:
+        if name in result:
             raise ConfigError(expected="each system once", found=f"{name!r} twice", fix="remove one from --systems")
-        found[name] = SYSTEMS[name] if name in SYSTEMS else _model(name)
-    reading = [name for name, system in found.items() if system.needs_text]
+        result[name] = SYSTEMS[name] if name in SYSTEMS else _model(name)
+    reading = [name for name, system in result.items() if system.needs_text]
     if reading and not has_text:
         raise ConfigError(
             expected=f"text for {', '.join(reading)} to read",
             found="none",
             fix="name it with --corpus, or choose others with --systems",
         )
-    return found
+    return result
 
 
 def _model(name: str) -> System:

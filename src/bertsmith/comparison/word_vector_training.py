@@ -1,4 +1,4 @@
-"""Word vectors that are trained on the text of a comparison, for as many epochs as fit into its time.
+"""Word vectors trained on the text of a comparison, for as many epochs as fit into the budget.
 
 ::
 
@@ -66,8 +66,8 @@ class WordVectorTraining(Kept):
             spent = {"processor_seconds": estimate, "seconds": estimate} if resumed else spent
             costs = {name: round(before[name] + spent[name], 3) for name in ("processor_seconds", "seconds")}
         plan.unlink()
-        found = {name: costs[name] for name in ("processor_seconds", "seconds")} | {"tokens": before["words"]}
-        return found if self.method == PPMI else {**found, "epochs": epochs}
+        result = {name: costs[name] for name in ("processor_seconds", "seconds")} | {"tokens": before["words"]}
+        return result if self.method == PPMI else {**result, "epochs": epochs}
 
     def _require_time(self, bench: Bench, place: Path) -> None:
         """Refuses much text in little time before all of it is read, by an estimate from its first million characters.
@@ -121,15 +121,15 @@ class WordVectorTraining(Kept):
         if end - start > _LATE * budget.processor_seconds:
             shutil.rmtree(place)
             raise too_short(self.name, budget, end - start, "reading the text once")
-        found = {**spent, "first": round(first, 3), "epoch": round(epoch, 3), "words": words}
+        result = {**spent, "first": round(first, 3), "epoch": round(epoch, 3), "words": words}
         if self.method == PPMI:
-            return found, 1
+            return result, 1
         if budget.tokens is not None:
             # The counts of GloVe are made of the text once, whatever the number of epochs over the counts.
             usual = int(DEFAULTS[GLOVE]["epochs"])
-            return found, usual if self.method == GLOVE else self._epochs_for_tokens(bench, place, words)
+            return result, usual if self.method == GLOVE else self._epochs_for_tokens(bench, place, words)
         left = budget.processor_seconds - (end - start) - first
-        return found, max(1, min(_MOST_EPOCHS[self.method], int(left / max(epoch, 1e-3))))
+        return result, max(1, min(_MOST_EPOCHS[self.method], int(left / max(epoch, 1e-3))))
 
     def _epochs_for_tokens(self, bench: Bench, place: Path, words: int) -> int:
         """The passes over the text that are nearest to the tokens of the budget.

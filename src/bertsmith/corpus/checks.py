@@ -1,4 +1,4 @@
-"""The corpus checks: problems in a corpus that are best found before a model is trained on it.
+"""The corpus checks: problems that should be found before a model is trained on a corpus.
 
 A loss that stays near the unigram entropy has a few well-known causes in the data: repeated lines, lines that are not
 sentences, documents without boundaries, a vocabulary that does not fit. The checks detect all of them.
@@ -121,21 +121,21 @@ class DoctorReport:
             yield f"    {name:>8} {count:>12,} {'#' * round(40 * count / most)}".rstrip()
 
     def _held_out_line(self) -> str:
-        asked = self.held_out.get("share", 0.0)
-        if not asked:
+        requested = self.held_out.get("share", 0.0)
+        if not requested:
             return "held out: nothing, as requested" if self.held_out else "held out: these are the held-out documents"
         tokens = self.held_out["tokens"]
         return (
             f"held out: {_share(self.held_out_documents, self.documents + self.held_out_documents)} of the documents,"
-            f" {_share(tokens, self.tokens + tokens)} of the tokens; requested: {100 * asked:g} %"
+            f" {_share(tokens, self.tokens + tokens)} of the tokens; requested: {100 * requested:g} %"
         )
 
     def _checks(self) -> Iterator[tuple[bool, str]]:
-        asked = self.held_out.get("share", 0.0)
+        requested = self.held_out.get("share", 0.0)
         kept = self.held_out.get("tokens", 0) / max(self.tokens + self.held_out.get("tokens", 0), 1)
         yield (
-            asked > 0 and not asked / 2 <= kept <= 2 * asked,
-            f"{100 * kept:.2g} % of the text is held out instead of the requested {100 * asked:g} %, because whole"
+            requested > 0 and not requested / 2 <= kept <= 2 * requested,
+            f"{100 * kept:.2g} % of the text is held out instead of the requested {100 * requested:g} %, because whole"
             " documents are drawn, and there are few of them or their lengths differ widely."
             f" {self._more_documents()}, or try another --held-out",
         )

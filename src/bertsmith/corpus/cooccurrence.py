@@ -1,4 +1,4 @@
-"""Which pieces occur near each other in a corpus, and vectors made from that without training.
+"""Co-occurrence counts of the pieces of a corpus, and vectors computed from them without training.
 
 A piece is described by the pieces around it: the matrix of positive pointwise mutual information (PPMI) has a row per
 piece, and a truncated singular value decomposition compresses the rows to vectors, from which the word
@@ -149,10 +149,10 @@ class PpmiOfCounts:
     @property
     def seen(self) -> npt.NDArray[np.bool_]:
         """Which rows are not empty, bool [V]."""
-        found = np.zeros(self.shape[0], dtype=np.bool_)
+        result = np.zeros(self.shape[0], dtype=np.bool_)
         for block in self._held or self._blocks():
-            found |= np.diff(block.indptr) > 0
-        return found
+            result |= np.diff(block.indptr) > 0
+        return result
 
     def __matmul__(self, other: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The product with `other` [V, K]."""
@@ -240,9 +240,9 @@ def _runs(corpus: Corpus, documents: Sequence[int], window: int) -> Iterator[npt
     gap = np.full(window, _NO_PIECE, dtype=np.int64)
     parts: list[npt.NDArray[Any]] = []
     held = 0
-    for place, document in enumerate(documents):
-        if place % _FETCHED == 0:
-            corpus.prefetch(np.asarray(documents[place : place + _FETCHED]))
+    for position, document in enumerate(documents):
+        if position % _FETCHED == 0:
+            corpus.prefetch(np.asarray(documents[position : position + _FETCHED]))
         tokens = corpus.document_tokens(document).astype(np.int64)
         parts += [tokens, gap]
         held += len(tokens)

@@ -1,4 +1,4 @@
-"""Documents that repeat an earlier one: exact copies, and near-duplicates by MinHash over runs of words.
+"""Documents that repeat an earlier one: exact copies, and near-duplicates found by MinHash over runs of words.
 
 Two documents are near-duplicates if their sets of runs of `SHINGLE` words agree by at least `SIMILARITY` (Jaccard:
 common runs as a fraction of all). Locality-sensitive hashing finds the candidates: each document has `BANDS` hashes of
@@ -166,18 +166,18 @@ def minima(hashes: Hashes, documents: Ints, count: int) -> Band:
     """
     numbers = generator(0, "minhash").integers(2**32, size=(2, BANDS * ROWS), dtype=np.uint32)
     factors, terms = numbers[0] | np.uint32(1), numbers[1]
-    found = np.full((BANDS * ROWS, count), _LARGEST, dtype=np.uint32)
+    result = np.full((BANDS * ROWS, count), _LARGEST, dtype=np.uint32)
     values = (hashes >> np.uint64(32)).astype(np.uint32)
     for begin in range(0, len(values), _BLOCK):
         part, inside = values[begin : begin + _BLOCK], documents[begin : begin + _BLOCK]
         firsts = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1])
         rows = slice(int(inside[0]), int(inside[-1]) + 1)
-        for place in range(BANDS * ROWS):
-            moved = part * factors[place]
-            moved += terms[place]
+        for position in range(BANDS * ROWS):
+            moved = part * factors[position]
+            moved += terms[position]
             lowest = np.minimum.reduceat(moved, firsts) if len(firsts) > 1 else moved.min(keepdims=True)
-            np.minimum(found[place, rows], lowest, out=found[place, rows])
-    return found
+            np.minimum(result[position, rows], lowest, out=result[position, rows])
+    return result
 
 
 class _ShinglesOf:
@@ -194,22 +194,22 @@ class _ShinglesOf:
             self._cached.move_to_end(document)
             return self._cached[document]
         tokens = self.corpus.document_tokens(document)
-        found = np.unique(word_shingles(tokens, np.array([0, len(tokens)]), self.continues)[0])
-        self._cached[document] = found
-        self._size += len(found)
+        result = np.unique(word_shingles(tokens, np.array([0, len(tokens)]), self.continues)[0])
+        self._cached[document] = result
+        self._size += len(result)
         while self._size > _CACHED_TOKENS and len(self._cached) > 2:
             self._size -= len(self._cached.popitem(last=False)[1])
-        return found
+        return result
 
 
 def _bands(corpus: Corpus, continues: Bools) -> Band:
     """The band hashes of all documents, uint32 [BANDS, D]."""
-    found = [np.empty((BANDS, 0), dtype=np.uint32)]
+    result = [np.empty((BANDS, 0), dtype=np.uint32)]
     with Progress("looking for near-duplicates", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
-            found.append(band_hashes(batch.tokens, batch.token_offsets, continues))
+            result.append(band_hashes(batch.tokens, batch.token_offsets, continues))
             progress.advance(len(batch.tokens))
-    return np.concatenate(found, axis=1)
+    return np.concatenate(result, axis=1)
 
 
 def _candidates(bands: Band, documents: Ints) -> Iterator[tuple[int, list[int]]]:

@@ -65,8 +65,8 @@ def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) 
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
     words = mix(values.astype(np.uint64) + np.uint64(1))
     sums = np.zeros(count, dtype=np.uint64)
-    for place, power in enumerate(_powers(size)):
-        sums += words[place : place + count] * power
+    for position, power in enumerate(_powers(size)):
+        sums += words[position : position + count] * power
     runs = np.repeat(np.arange(len(lengths)), lengths)
     inside = runs[:count] == runs[size - 1 :]
     return mix(sums[inside]), runs[:count][inside]

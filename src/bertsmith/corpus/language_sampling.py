@@ -1,4 +1,4 @@
-"""How much of each language a corpus gets: documents are repeated or left out until the shares are right.
+"""Language sampling of a corpus: documents are repeated or left out until each language has its share.
 
 The training documents of a language are repeated, or a part of them is left out, until the language has its smoothed
 share of the training tokens; their total stays the same. Held-out documents come from every language, in the
@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 class SamplingSettings(LanguageSettings):
     """How the documents of each language are sampled."""
 
-    language_seed: int = help_field(12345, "with languages: seed of the draw of the documents", most=2**63)
+    language_seed: int = help_field(12345, "with languages: seed for sampling documents", most=2**63)
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""How much of an evaluation set is in a corpus: a model that has seen the test data is not tested by it.
+"""How much of an evaluation set is in a corpus: test data that a model was trained on does not test it.
 
 Two measures: the sentences that occur verbatim in the corpus, and the runs of 13 tokens that do.
 """

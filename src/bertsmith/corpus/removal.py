@@ -1,4 +1,4 @@
-"""Duplicates and boilerplate taken out of a corpus while it is built, with a record of each removal.
+"""Removes duplicates and boilerplate while a corpus is built, and records each removal.
 
 All documents are read and encoded first, into shards that are deleted at the end. Then boilerplate sentences go, then
 the documents that repeat an earlier one in what is left, and only then is the rest split into training and held-out

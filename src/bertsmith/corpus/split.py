@@ -1,4 +1,4 @@
-"""The two sides of a corpus: training documents and held-out ones, and which document goes where."""
+"""The split of a corpus into training and held-out documents."""
 
 from collections.abc import Callable
 from pathlib import Path

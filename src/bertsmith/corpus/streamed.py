@@ -1,4 +1,4 @@
-"""A corpus at an address, of which only the index is on a local disk: documents are fetched when they are needed.
+"""A corpus at an address, with only its index on a local disk: documents are fetched when they are needed.
 
 ::
 
@@ -106,8 +106,8 @@ class StreamedCorpus(Corpus):
         """See `Corpus.document_tokens`."""
         self._require(index)
         with self._lock:
-            found = self._kept.get(index)
-            return self._fetch([index])[0] if found is None else found
+            result = self._kept.get(index)
+            return self._fetch([index])[0] if result is None else result
 
     def document_sentences(self, index: int, /) -> Ints:
         """See `Corpus.document_sentences`."""
@@ -129,14 +129,14 @@ class StreamedCorpus(Corpus):
         sizes = (self.document_lengths[documents] * self._type.itemsize).tolist()
         files = [self._files[shard] for shard in self._shards[documents].tolist()]
         ranges = [(file, begin, begin + size) for file, begin, size in zip(files, begins, sizes, strict=True)]
-        found = [np.frombuffer(data, self._type) for data in read_ranges(ranges)] if ranges else []
+        result = [np.frombuffer(data, self._type) for data in read_ranges(ranges)] if ranges else []
         self.fetched += sum(sizes)
-        for document, tokens in zip(documents, found, strict=True):
+        for document, tokens in zip(documents, result, strict=True):
             self._kept[document] = tokens
             self._bytes += tokens.nbytes
         while self._bytes > self.limit and self._kept:
             self._bytes -= self._kept.popitem(last=False)[1].nbytes
-        return found
+        return result
 
 
 def _mapped(path: Path, kind: type[np.generic]) -> npt.NDArray[Any]:

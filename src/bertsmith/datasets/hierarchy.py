@@ -29,7 +29,7 @@ def read_hierarchy(source: str, labels: Iterable[str]) -> dict[str, str]:
         return {code: parent for code, parent in parents.items() if parent}
     path = Path(source)
     every = _read(path)
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for label in labels:
         chain = [label]
         while chain[-1] in every:
@@ -40,9 +40,9 @@ def read_hierarchy(source: str, labels: Iterable[str]) -> dict[str, str]:
                     found=" -> ".join([*chain[chain.index(parent) :], parent]),
                     fix="remove one of these lines",
                 )
-            found[chain[-1]] = parent
+            result[chain[-1]] = parent
             chain.append(parent)
-    return found
+    return result
 
 
 def code_parent(code: str) -> str:

@@ -45,7 +45,7 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
     """
     check_label_map(names)
     seen: set[str] = set()
-    found: list[Example] = []
+    result: list[Example] = []
     for example in examples:
         assert isinstance(example, TextExample | TaggedExample), "examples with labels"
         labels = [name for label in labels_of(example) if (name := _type_of(label) if types else label) is not None]
@@ -58,11 +58,11 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
                     fix=f"add {label}=NAME to the map; a label that keeps its name needs an entry, too",
                 )
         seen.update(labels)
-        found.append(_renamed(example, names, types=types))
+        result.append(_renamed(example, names, types=types))
     absent = [label for label in names if label not in seen]
     if complete and absent:
         warn(f"labels of the map that do not occur in the training file: {', '.join(map(repr, absent))}")
-    return found
+    return result
 
 
 def _renamed(example: TextExample | TaggedExample, names: LabelMap, *, types: bool) -> Example:

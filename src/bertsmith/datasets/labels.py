@@ -1,4 +1,4 @@
-"""Label names of a task: the labels of the training examples, and checks for labels not learned or not known."""
+"""Label names of a task: the labels of the training examples, and checks for unseen and unknown labels."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -87,8 +87,8 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     absent = [label for label in labels if label not in seen]
     if not absent:
         return
-    asked = ((example.place, label) for example in dev for label in labels_of(example) if label in absent)
-    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in asked), "")
+    unknown = ((example.place, label) for example in dev for label in labels_of(example) if label in absent)
+    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in unknown), "")
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 

@@ -102,14 +102,14 @@ def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], wha
     Raises:
         InputError: there is none.
     """
-    found = next((named[name] for name in known if name in named), None)
-    if found is None:
+    result = next((named[name] for name in known if name in named), None)
+    if result is None:
         raise InputError(
             expected=f"a column of {what} in '{shown(str(path))}': {', '.join(known[:4])} ...",
             found=show_columns(row.values),
             fix="rename the column, or use --task multi-label with --text-column and --label-column",
         )
-    return found
+    return result
 
 
 def _labels(cell: str, place: str) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _labels(cell: str, place: str) -> tuple[str, ...]:
     """
     cell = cell.strip()
     parts = parse_json(cell, place) if cell.startswith("[") else re.split(r"[,;|]", cell)
-    found = tuple(dict.fromkeys(subclass_of(str(part).strip()) for part in parts if str(part).strip()))
-    if not found:
+    result = tuple(dict.fromkeys(subclass_of(str(part).strip()) for part in parts if str(part).strip()))
+    if not result:
         raise InputError(expected=f"codes in {place}", found="none", fix="fill the cell or remove the row")
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Reader for texts in which entities are marked by their characters, as annotation tools export them.
+"""Reader for texts whose entities are marked by character offsets, as annotation tools export them.
 
 JSON lines (or one JSON list) of records: `{"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}`. The spans
 may also be named `entities` or `label(s)` and be written `[0, 4, "PER"]`, as by Prodigy, spaCy and Doccano; a record

@@ -212,8 +212,8 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
     """Tells which columns of a table are read, if some are not."""
     unread = [name for name in columns if name not in (*texts, label)]
     if unread:
-        told = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
-        tell(f"'{shown(str(path))}': {told}; not read: {show_columns(unread)}")
+        used = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
+        tell(f"'{shown(str(path))}': {used}; not read: {show_columns(unread)}")
 
 
 def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:

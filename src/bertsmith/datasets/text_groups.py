@@ -92,26 +92,26 @@ def read_groups(
             _read_lines(path) if suffix_of(path) == ".txt" else read_texts(path, text_column=text_column, target=None)
         )
     if form == SIMILARITY:
-        found = read_texts(
+        result = read_texts(
             path,
             text_column=text_column,
             pair_column=pair_column,
             label_column=label_column,
             target="number" if gold else None,
         )
-        return _require_pairs(path, found)
+        return _require_pairs(path, result)
     columns = _columns(path)
     if text_column is None and pair_column is None:
         text_column, pair_column = _anchor_and_positive(columns)
     has_label = label_column is not None or any(plain_name(name) in LABEL_COLUMNS for name in columns)
-    found = read_texts(
+    result = read_texts(
         path,
         text_column=text_column,
         pair_column=pair_column,
         label_column=label_column,
         target="label" if has_label and gold else None,
     )
-    return _without_repeats(_require_pairs(path, found))
+    return _without_repeats(_require_pairs(path, result))
 
 
 def _columns(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""From the characters of a text to its words: the words of a plain text, and the tags that marked spans give them."""
+"""Words of a text from its characters, and the tags that marked spans give them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""The whole chain in a few minutes: from text to a model that predicts masked words, and a classifier on top of it."""
+"""The whole pipeline in a few minutes: from text to a masked language model, and a classifier on top of it."""

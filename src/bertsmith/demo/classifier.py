@@ -1,4 +1,4 @@
-"""A small classifier on top of the demo's model: which source a sentence comes from."""
+"""A small classifier on top of the demo's model, which predicts the source of a sentence."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.progress import counted, duration, tell, warn
 from bertsmith.settings import split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_task
 from bertsmith.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 64  # tokens, as in the demo's pre-training
-FINETUNING_SHARE = 0.6  # of the time, for the steps; the rest is loading, cheap systems and scoring
+FINETUNING_SHARE = 0.6  # of the time, for the steps; the rest is loading, baselines and scoring
 MOST_EPOCHS = 8
 LEAST_EPOCHS = 0.5
 METRIC = "accuracy"
@@ -39,7 +39,7 @@ def train_classifier(
         base: the folder of the pre-trained model.
         labelled: the folder with TRAIN_FILE and DEV_FILE.
         out: a new run folder.
-        seconds: for loading, the cheap systems, the training and the scores together.
+        seconds: for loading, the baselines, the training and the scores together.
         tokens_per_second: how fast the model was pre-trained, from which the number of steps follows.
     """
     folder = load_any(base)

@@ -1,4 +1,4 @@
-"""Labelled sentences from text without labels: the label of a sentence is where it comes from.
+"""Labelled sentences from unlabelled text: the label of a sentence is its source.
 
 For the documentation on this machine that is the package; for the user's text, the file or folder. Whole documents are
 held out for dev where a source has several, so a classifier has to recognize the subject and cannot rely on sentences

@@ -23,7 +23,7 @@ class ClassifierResult:
         interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
         num_dev: the number of dev sentences.
         most_frequent: the accuracy of always answering the most frequent label of the training sentences.
-        baselines: name, accuracy and interval of the cheap systems on the same sentences.
+        baselines: name, accuracy and interval of the baselines on the same sentences.
     """
 
     model: Path
@@ -35,7 +35,7 @@ class ClassifierResult:
     baselines: Sequence[tuple[str, float, Interval | None]] = ()
 
     def systems(self) -> list[tuple[str, str]]:
-        """Each system with its accuracy as text: the model, the most frequent label, the cheap systems."""
+        """Each system with its accuracy as text: the model, the most frequent label, the baselines."""
         return [
             ("fine-tuned model", _shown(self.accuracy, self.interval)),
             ("most frequent label", _shown(self.most_frequent, None)),
@@ -75,7 +75,7 @@ class DemoResult:
         held_out_loss: the masked-LM loss of the model in nats.
         unigram_entropy: the loss in nats of a model that only knows token frequencies.
         bigram_loss: the loss in nats of a model that also knows which pieces occur next to each other.
-        top_five: the fraction of the masked pieces among the first five guesses of the model.
+        top_five: the top-5 accuracy of the model on the masked pieces.
         unigram_top_five: the same for token frequencies.
         bigram_top_five: the same for pieces next to each other.
         gaps: masked held-out sentences with the predictions of the model.
@@ -104,7 +104,7 @@ class DemoResult:
             f"masked-LM loss on held-out text: {self.held_out_loss:.2f} nats; "
             f"the bigram model of neighboring pieces: {self.bigram_loss:.2f}; "
             f"token frequencies: {self.unigram_entropy:.2f}",
-            f"masked pieces among the first five guesses: {self.top_five:.1%} of {self.num_masked:,}; "
+            f"top-5 accuracy on masked pieces: {self.top_five:.1%} of {self.num_masked:,}; "
             f"the bigram model: {self.bigram_top_five:.1%}; token frequencies: {self.unigram_top_five:.1%}",
         ]
         if self.held_out_loss >= self.unigram_entropy:
@@ -140,7 +140,7 @@ def tables(
     return [
         Samples(
             title=f"{num_masked:,} masked pieces of held-out text",
-            header=("", "loss, nats", f"among the first {TOP} guesses"),
+            header=("", "loss, nats", f"top-{TOP} accuracy"),
             rows=[(name, f"{one.loss:.3f}", f"{one.top:.1%}") for name, one in systems],
         ),
         Samples(

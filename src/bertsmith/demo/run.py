@@ -1,4 +1,4 @@
-"""The whole pipeline on text that is already on the machine, from documentation to a model that predicts masked words.
+"""`bertsmith demo` as a function: the whole pipeline on text that is already on the machine.
 
 The default text is the docstrings of the Python standard library and of the installed packages, which are read but
 never executed: 10 to 20 MB of real English. The demo folder contains what the individual commands would write::
@@ -285,9 +285,9 @@ def _hidden_words(corpus: Corpus, seed: int, count: int) -> list[tuple[np.ndarra
             ids = np.asarray(corpus.document_tokens(document)[edges[sentence] : edges[sentence + 1]], dtype=np.int64)
             words = [pieces[id] for id in ids.tolist()] + [""]
             places = [
-                place
-                for place in range(len(ids))
-                if len(words[place]) > 2 and words[place].isalpha() and not words[place + 1].startswith("##")
+                position
+                for position in range(len(ids))
+                if len(words[position]) > 2 and words[position].isalpha() and not words[position + 1].startswith("##")
             ]
             if 8 <= len(ids) <= 30 and places:
                 found.append((ids, int(rng.choice(places))))

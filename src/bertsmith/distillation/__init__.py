@@ -1,1 +1,1 @@
-"""Smaller models that learn from larger ones: students, teachers, their losses, and what the result is worth."""
+"""Smaller models that learn from larger ones: students, teachers, losses, and what the teacher contributed."""

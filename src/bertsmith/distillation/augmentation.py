@@ -1,9 +1,9 @@
-"""Changed copies of texts, which a student learns from with the answers of its teacher.
+"""Augmented copies of texts, from which a student learns with the predictions of its teacher.
 
-In each copy a word that is no stop word is replaced with a probability of 0.4. If it is one piece, by one of the 15
-likeliest fillings of a masked-LM head in its place; if it has several pieces, by one of its 15 nearest neighbours among
-word vectors, or not at all without any. The released code also shows the head the unchanged text as a second segment;
-here it sees the words around the gap alone, up to 40 on each side.
+In each copy, each word except stop words is replaced with a probability of 0.4. A word of one piece is replaced by one
+of the 15 most likely predictions of a masked-LM head; a word of several pieces by one of its 15 nearest neighbors among
+the word vectors, or not at all without word vectors. The released code also gives the head the unchanged text as a
+second segment; here it sees only the words around the mask, up to 40 on each side.
 
 Source: Jiao et al. (2020), "TinyBERT", section 3.3 and algorithm 1; `data_augmentation.py` of the released code.
 """
@@ -115,7 +115,7 @@ class Augmenter:
         words = sorted({place.word for of_text in places for place in of_text})
         counts = self._heads.tokenizer.encode_words(words).lengths if words else np.zeros(0, np.int64)
         pieces = dict(zip(words, np.asarray(counts).tolist(), strict=True))
-        found: list[list[tuple[Place, tuple[str, ...]]]] = [[] for _ in texts]
+        result: list[list[tuple[Place, tuple[str, ...]]]] = [[] for _ in texts]
         gaps = [
             (number, place) for number, of_text in enumerate(places) for place in of_text if pieces[place.word] == 1
         ]
@@ -125,19 +125,19 @@ class Augmenter:
                 filled = self._heads.fill_texts([gap_of(texts[number], place) for number, place in part], CANDIDATES)
                 for (number, place), fillings in zip(part, filled, strict=True):
                     options = tuple(one.piece for one in fillings[0] if _is_word(one.piece, place.word))
-                    found[number].append((place, options))
+                    result[number].append((place, options))
                 progress.advance(len(part))
         several = 0
         for number, of_text in enumerate(places):
             for place in of_text:
                 if pieces[place.word] > 1:
                     several += 1
-                    found[number].append((place, self._nearest(place.word)))
+                    result[number].append((place, self._nearest(place.word)))
         if several and self._vectors is None:
             tell(
                 f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too"
             )
-        return found
+        return result
 
     def _nearest(self, word: str) -> tuple[str, ...]:
         """The nearest neighbours of a word, none if it has no vector."""

@@ -1,4 +1,4 @@
-"""A student of a pre-trained model, taught on plain text: `bertsmith distill corpus` as a function.
+"""`bertsmith distill corpus` as a function: a student of a pre-trained model, trained on plain text.
 
 ::
 
@@ -23,7 +23,7 @@ from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.errors import CheckpointError
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.processes.distributed import begun_before, locked_by_first_rank, on_first_rank
@@ -74,7 +74,7 @@ def distill_corpus(
     """
     rank = Rank.from_environment()
     resume = begun_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=SETTINGS_FILE), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
     for name in ("init", "size", "config", "architecture", "initialization"):
         require(
             given.get(name) is None,

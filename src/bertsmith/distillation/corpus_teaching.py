@@ -1,4 +1,4 @@
-"""Learning from a pre-trained teacher on plain text, before any task: the losses of DistilBERT and of TinyBERT.
+"""Distillation from a pre-trained teacher on plain text: the losses of DistilBERT and of TinyBERT.
 
 DistilBERT: 5 T^2 KL of the pieces at masked positions, 2 masked LM, 1 cosine of the last hidden states, T = 2.
 TinyBERT: squared errors of embeddings, hidden states and attention scores, with no prediction at all. Losses of states

@@ -1,4 +1,4 @@
-"""Which layers of a teacher a student has, and which of them each of its layers learns from.
+"""Which layers of the teacher a student takes, and from which teacher layer each of its layers learns.
 
 Layers are counted from 1, as in the papers; 0 is the output of the embeddings.
 """

@@ -177,12 +177,12 @@ def rows_of(features: EncodedExamples, begin: int, end: int) -> EncodedExamples:
 
 def _read(path: Path, shape: tuple[int, int]) -> Logits:
     try:
-        found = np.asarray(safetensors.numpy.load_file(path)["logits"])
+        result = np.asarray(safetensors.numpy.load_file(path)["logits"])
     except (safetensors.SafetensorError, KeyError, OSError) as error:
         raise _damaged(path, str(error)[:80]) from error
-    if found.shape != shape or found.dtype != np.float32 or not np.isfinite(found).all():
-        raise _damaged(path, f"{found.dtype} {list(found.shape)}, or numbers that are not finite")
-    return found
+    if result.shape != shape or result.dtype != np.float32 or not np.isfinite(result).all():
+        raise _damaged(path, f"{result.dtype} {list(result.shape)}, or numbers that are not finite")
+    return result
 
 
 def _damaged(path: Path, found: str) -> InputError:

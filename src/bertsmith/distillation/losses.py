@@ -1,4 +1,4 @@
-"""The losses between the states of a student and those of its teacher, one value for each row of a flat batch.
+"""Losses between the states of a student and those of its teacher, one value for each row of a flat batch.
 
 Letters: T tokens, N rows, D width of the student, E width of the teacher, A heads, s tokens of a row.
 

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, bytes on disk, and processor time for one example and for a batch, in fp32 and int8.
+"""The cost of a model: parameters, bytes on disk, and processor time per example, alone and in a batch.
 
 The systems of a table take turns, so that other programs on the machine slow all of them alike, and the time is that of
 the processor, of all threads, which they do not add to.
@@ -60,11 +60,11 @@ def milliseconds_of(
         count: examples that there are; a batch has at most `BATCH` of them.
         rounds: how often the systems take turns.
     """
-    found: dict[str, dict[str, dict[str, float] | None]] = {name: {} for name in systems}
+    result: dict[str, dict[str, dict[str, float] | None]] = {name: {} for name in systems}
     for precision in PRECISIONS:
         loaded: dict[str, Ask] = {}
         for name, load in systems.items():
-            found[name][precision] = None
+            result[name][precision] = None
             if precision != "int8" or choose_inference("cpu", "int8").precision == "int8":
                 try:
                     with quiet():
@@ -73,22 +73,22 @@ def milliseconds_of(
                     continue  # an LSTM or a linear model has no int8
         for case, size in (("one", 1), ("batch", min(BATCH, count))):
             for name, median in _medians({name: _repeated(ask, size) for name, ask in loaded.items()}, rounds).items():
-                found[name][precision] = {**(found[name][precision] or {}), case: round(median / size * 1000, 4)}
-    return found
+                result[name][precision] = {**(result[name][precision] or {}), case: round(median / size * 1000, 4)}
+    return result
 
 
 def _repeated(ask: Ask, size: int) -> Callable[[], float]:
     """Measures a call, after warming up: processor seconds of one, repeated if it is short."""
     ask(size)
-    begun = time.process_time()
+    start = time.process_time()
     ask(size)
-    times = max(1, round(LEAST_SECONDS / max(time.process_time() - begun, 1e-4)))
+    times = max(1, round(LEAST_SECONDS / max(time.process_time() - start, 1e-4)))
 
     def measure() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         for _ in range(times):
             ask(size)
-        return (time.process_time() - begun) / times
+        return (time.process_time() - start) / times
 
     return measure
 

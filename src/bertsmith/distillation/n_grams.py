@@ -1,4 +1,4 @@
-"""A bag of n-grams that learns from a teacher: the smallest student, a linear model on words and runs of letters.
+"""A bag of n-grams that learns from a teacher: a linear model on words and character n-grams.
 
 ::
 
@@ -225,11 +225,11 @@ def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dic
     data = lesson.data
     task.check(data.train, gold=True, training=True)
     features = task.encode(data.train, tokenizer, training=True)
-    found = {STUDENT: taught_n_grams(lesson, features, lesson.logits_of(features), settings, seed)}
+    result = {STUDENT: taught_n_grams(lesson, features, lesson.logits_of(features), settings, seed)}
     if lesson.labelled.train:
         alone = task.encode(lesson.labelled.train, tokenizer, training=True)
-        found[WITHOUT_TEACHER] = taught_n_grams(lesson, alone, None, settings, seed)
-    return found
+        result[WITHOUT_TEACHER] = taught_n_grams(lesson, alone, None, settings, seed)
+    return result
 
 
 def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, times: bool) -> DistillationReport:
@@ -237,8 +237,11 @@ def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, 
     examples = [*dev, *lesson.data.train][:256]
     waits: Mapping[str, Any] = {}
     if times:
-        asked = {TEACHER: loader_of(lesson.folder, examples), STUDENT: _loader(students[STUDENT], examples, tokenizer)}
-        waits = milliseconds_of(asked, len(examples))
+        loaders = {
+            TEACHER: loader_of(lesson.folder, examples),
+            STUDENT: _loader(students[STUDENT], examples, tokenizer),
+        }
+        waits = milliseconds_of(loaders, len(examples))
     empty = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
     with quiet():
         of_teacher = scored(load_predictor(lesson.folder, device="cpu"), lesson.spec, dev) if dev else empty

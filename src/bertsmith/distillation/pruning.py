@@ -1,4 +1,4 @@
-"""How much each attention head of a fine-tuned model matters, and the model without those that matter least.
+"""The importance of each attention head of a fine-tuned model, and the model without the least important ones.
 
 The importance of a head is the mean over examples of |dL / dg|, where g = 1 multiplies its output. Since the outputs
 of all heads are summed by one matrix, that derivative is the product of the columns of the head with their gradient,
@@ -21,8 +21,8 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import micro_batches
 from bertsmith.progress import Progress
 from bertsmith.settings import require
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import with_loss
 
 _OUTPUT = "bert.layers.{layer}.attention_output.weight"

@@ -1,4 +1,4 @@
-"""A student of a fine-tuned model, from files to a model folder and a table: `bertsmith distill` as a function.
+"""`bertsmith distill` as a function: a student of a fine-tuned model, from files to a model folder and a table.
 
 ::
 
@@ -29,7 +29,7 @@ from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.locks import require_new_or_begun
+from bertsmith.locks import require_new_or_started
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.processes.distributed import (
     begun_before,
@@ -42,7 +42,7 @@ from bertsmith.progress import said_once, tell
 from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, split_settings
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
@@ -104,7 +104,7 @@ def distill_task(
     """
     rank = Rank.from_environment()
     resume = begun_before(resume, rank, out)
-    on_first_rank(lambda: require_new_or_begun(out, resume=resume), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume), rank)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     require(

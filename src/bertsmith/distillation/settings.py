@@ -21,36 +21,42 @@ class DistillationSettings:
 
     student: str = help_field(
         "layers",
-        "what learns: layers (of the teacher), a size of a new model (tiny ... large, tinybert, or LAYERSxWIDTH, as "
-        "4x312), bilstm, n-grams (a linear model), or a model folder or hub id with the teacher's vocabulary",
+        "the student: layers (some layers of the teacher), the size of a new model (tiny ... large, "
+        "tinybert, or LAYERSxWIDTH, such as 4x312), bilstm, n-grams (a linear model), or a model "
+        "folder or hub id with the teacher's vocabulary",
     )
     layers: str | None = help_field(
-        None, "how many layers of the teacher, from the lowest, or which, such as 1,3,6 [the lower half]"
+        None,
+        "layers to take from the teacher: a number of them, from the lowest, or a list such as 1,3,6 [the lower half]",
     )
-    temperature: float = help_field(2.0, "of the soft targets, both of teacher and student", most=1000)
-    soft_weight: float = help_field(1.0, "weight of the loss against the teacher's logits")
+    temperature: float = help_field(2.0, "temperature of the soft targets, for teacher and student", most=1000)
+    soft_weight: float = help_field(1.0, "weight of the loss on the teacher's logits")
     label_weight: float = help_field(
-        0.5, "weight of the loss of labels; a text without a label has the teacher's answer as one"
+        0.5, "weight of the loss on labels; for a text without a label, the teacher's prediction is the label"
     )
     state_weight: float = help_field(
-        0.0, "weight of the squared error of embeddings and hidden states, with a learned projection of other widths"
+        0.0,
+        "weight of the squared error of embeddings and hidden states, with a learned projection if the widths differ",
     )
     attention_weight: float = help_field(
-        0.0, "weight of the squared error of attention scores; student and teacher need as many heads"
+        0.0, "weight of the squared error of attention scores; student and teacher need the same number of heads"
     )
     first_stage: float = help_field(
-        0.0, "epochs of a first stage with the errors of states and attention alone, as TinyBERT has it", most=10_000
+        0.0, "epochs of a first stage with only the losses on hidden states and attention, as in TinyBERT", most=10_000
     )
     augment: int = help_field(
         0,
-        "that many changed copies of each text: words replaced by fillings of a masked LM or by near ones",
+        "number of augmented copies of each text, with words replaced by predictions of a masked LM or by "
+        "their nearest neighbors",
         most=1000,
     )
     fill_with: str | None = help_field(
         None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]"
     )
     word_vectors: str | None = help_field(
-        None, "with --augment: word vectors, whose nearest neighbours replace words of several pieces [none: they stay]"
+        None,
+        "with --augment: word vectors, whose nearest neighbors replace words of several pieces "
+        "[none: these words stay]",
     )
 
     def __post_init__(self) -> None:
@@ -109,17 +115,18 @@ class CorpusDistillationSettings:
     )
     student: str = help_field(
         "layers",
-        "what learns: layers (of the teacher), or with tinybert also a size (tinybert, tiny ... large, LAYERSxWIDTH)",
+        "the student: layers (some layers of the teacher), or with tinybert also a size (tinybert, "
+        "tiny ... large, LAYERSxWIDTH)",
     )
     layers: str | None = help_field(
-        None, "how many layers of the teacher, or which, such as 1,3,6 [half of them, evenly spread]"
+        None, "layers to take from the teacher: a number of them, or a list such as 1,3,6 [half of them, evenly spaced]"
     )
-    temperature: float = help_field(2.0, "of the soft targets of distilbert", most=1000)
+    temperature: float = help_field(2.0, "distilbert: temperature of the soft targets", most=1000)
     soft_weight: float = help_field(5.0, "distilbert: weight of the soft targets at masked positions")
     mlm_weight: float = help_field(2.0, "distilbert: weight of the masked-LM loss")
     cosine_weight: float = help_field(1.0, "distilbert: weight of the cosine loss")
-    state_weight: float = help_field(1.0, "tinybert: weight of the error of embeddings and hidden states")
-    attention_weight: float = help_field(1.0, "tinybert: weight of the error of attention scores")
+    state_weight: float = help_field(1.0, "tinybert: weight of the loss on embeddings and hidden states")
+    attention_weight: float = help_field(1.0, "tinybert: weight of the loss on attention scores")
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -1,4 +1,4 @@
-"""The model that a student starts from: layers of its teacher, a new model of some size, a BiLSTM, or another folder.
+"""The initial model of a student: layers of its teacher, a new model of some size, a BiLSTM, or another folder.
 
 All of them have the vocabulary of the teacher, because its logits belong to its pieces.
 

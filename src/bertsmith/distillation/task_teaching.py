@@ -1,4 +1,4 @@
-"""Learning a task from a teacher: soft targets, labels, and optionally hidden states and attention.
+"""Distillation on a task: soft targets, labels, and optionally hidden states and attention.
 
 Source: Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2; Jiao et al. (2020),
 "TinyBERT", section 3.1.

@@ -1,4 +1,4 @@
-"""The teacher, and the examples that a student learns from: labelled ones, and others with the answers of the teacher.
+"""The teacher, and the examples for its student: labelled ones, and others with the teacher's predictions.
 
 An example without a label gets the answer of the teacher. So every kind of task can use unlabelled texts, the loss of
 labels and that of soft targets apply to all examples alike, and the loop needs to know nothing about it.
@@ -38,14 +38,14 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import require, split_settings
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.spec_of_model import require_spec
+from bertsmith.task_data.split import TaskData, split_dev
+from bertsmith.task_data.task_files import read_examples
+from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import form_of, official_spec, require_kind, task_name
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, TaskSpec
-from bertsmith.tasks.task_files import read_examples
-from bertsmith.tasks.typed_examples import example_of_line
 
 _LINES = (".txt", "")  # endings of files with one example on each line
 

@@ -1,4 +1,4 @@
-"""English text that is on every machine: the docstrings of the standard library and of the installed packages.
+"""English text that is on every machine: docstrings of the standard library and of installed packages.
 
 Files are parsed with `ast`, never imported, so none of their code is executed. Each module is a document. Only prose is
 kept; doctests, code, parameter tables and lists of names are dropped, because a model would learn them as language. Of

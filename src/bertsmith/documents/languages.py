@@ -1,4 +1,4 @@
-"""Text of several languages: where it is, its words, and how well a vocabulary covers each.
+"""Text of several languages: its files, its words, and how well a vocabulary covers each language.
 
 Each entry of a folder is a language: `TEXT/en/`, with any files in it, or `TEXT/en.txt` is text of `en`. How much of
 each language a corpus gets is in `language_sampling.py`.
@@ -42,13 +42,13 @@ class LanguageSettings:
 
     languages: bool = help_field(
         False,
-        "read TEXT as folders with a folder or file for each language (TEXT/en/, TEXT/de.txt), and weight small "
-        "languages up",
+        "read TEXT as folders with a folder or file for each language (TEXT/en/, TEXT/de.txt), and "
+        "sample small languages more often",
     )
     language_exponent: float = help_field(
         0.7,
-        "with languages: each has the power of its fraction of the text as its share; 1 keeps the proportions, 0 makes "
-        "all equal",
+        "with languages: languages are sampled in proportion to their fraction of the text raised to "
+        "this power; 1 keeps the proportions, 0 makes all languages equal",
     )
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "")
     read, counter = ReadReport(), WordCounter(rules)
     for one in skipped:
         read.add_file(one)
-    found = {}
+    result = {}
     with Progress("counting words", total_bytes(folders) or None, "bytes") as progress:
         for language, paths in languages.items():
             for item in read_blocks(paths, settings):
@@ -148,10 +148,10 @@ def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "")
                 else:
                     read.add_file(item)
                     counter.end_source()
-            found[language] = counter.part()
-            if not len(found[language]):
+            result[language] = counter.part()
+            if not len(result[language]):
                 raise no_text(language, paths)
-    return LanguageCounts(found, read.notes)
+    return LanguageCounts(result, read.notes)
 
 
 def language_lines(record: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Names of columns and of JSON keys, each of which may occur once: of two equal ones, one would be read silently."""
+"""Checks that names of columns and JSON keys are unique: of two equal ones, one would be lost silently."""
 
 import json
 from collections import Counter

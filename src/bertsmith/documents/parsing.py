@@ -1,4 +1,4 @@
-"""Blocks of text to sentences of documents; only the block is needed, so any process can do it."""
+"""Splits blocks of text into sentences of documents; needs only the block, so any process can do it."""
 
 import dataclasses
 import itertools

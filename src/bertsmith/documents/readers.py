@@ -52,7 +52,7 @@ class ReadingSettings:
         "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
     )
     files_continue: bool = help_field(
-        False, "in lines form, a document continues in the next file, as in the original code"
+        False, "with form lines: a document can continue in the next file, as in the original code"
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ALBERT: layers that share their parameters, under embeddings of a smaller width.
+"""ALBERT: layers that share their parameters, with narrower embeddings.
 
 The layers are split into groups of equal size, of which the published models have one; all layers of a group have the
 same parameters, stored once. A folder of pre-training also has a head that tells the order of two texts; it is left

@@ -1,4 +1,4 @@
-"""AWD-LSTM: word vectors and LSTM layers, with dropout of everything, scored by the word table.
+"""AWD-LSTM: word vectors and LSTM layers with five kinds of dropout; the word table scores the pieces.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the word vectors and of the last
 layer, C cells of the other layers, V vocabulary, L layers.
@@ -247,8 +247,8 @@ class AwdLstmModel(EncoderWithoutAttention):
         with torch.no_grad():
             of_long = [None if state is None else (state[0][index], state[1][index]) for state in states]
             first, carried = self._read(x[before], tuple(of_early[long].tolist()), long, of_long, drops)
-            begun = [_inserted(state, new, index, len(lengths)) for state, new in zip(states, carried, strict=True)]
-        rest, last = self._read(x[after], tuple((of_row - of_early).tolist()), range(len(lengths)), begun, drops)
+            resumed = [_inserted(state, new, index, len(lengths)) for state, new in zip(states, carried, strict=True)]
+        rest, last = self._read(x[after], tuple((of_row - of_early).tolist()), range(len(lengths)), resumed, drops)
         order = torch.argsort(torch.cat([before, after]))
         return [torch.cat(both)[order] for both in zip(first, rest, strict=True)], last
 

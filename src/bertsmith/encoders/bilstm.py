@@ -1,4 +1,4 @@
-"""A bidirectional LSTM over word vectors: a small student that is no Transformer.
+"""A bidirectional LSTM over word vectors: a small student that is not a Transformer.
 
 Letters: T tokens in the flat batch, R positions that are read, D width, V vocabulary, L layers.
 

@@ -1,4 +1,4 @@
-"""The vectors of pieces from their spelling: ELMo's convolutions over characters.
+"""Vectors of pieces from their spelling: ELMo's convolutions over characters.
 
 Letters: V pieces of the vocabulary, U distinct pieces of a batch, T tokens, c characters of a piece, E width of a
 character, F filters, O width of the result.

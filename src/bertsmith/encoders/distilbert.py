@@ -1,4 +1,4 @@
-"""DistilBERT: BERT with half of the layers, without segments and without a pooler of its own.
+"""DistilBERT: half of BERT's layers, without segments and without a pooler.
 
 Heads pool with the `pre_classifier`, a layer with ReLU that is trained with each of them.
 

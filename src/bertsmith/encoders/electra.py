@@ -1,4 +1,4 @@
-"""ELECTRA, generator and discriminator: BERT's layers on embeddings of a width of their own.
+"""ELECTRA, generator and discriminator: BERT's layers on embeddings with their own width.
 
 A folder of a discriminator has a head that tells replaced tokens from original ones. It is left out: a task trains a
 head of its own. A classifier of whole texts has a pooler of its own with GELU, which Hugging Face stores in the head.
@@ -50,9 +50,9 @@ class ElectraConfig(EncoderConfig):
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:
         """The configuration of a named size; from "base" on, embeddings have the full width. See `EncoderConfig`."""
-        found = super().named(name, **changes)
-        is_full = "embedding_size" not in changes and found.hidden_size >= cls.hidden_size
-        return dataclasses.replace(found, embedding_size=found.hidden_size) if is_full else found
+        result = super().named(name, **changes)
+        is_full = "embedding_size" not in changes and result.hidden_size >= cls.hidden_size
+        return dataclasses.replace(result, embedding_size=result.hidden_size) if is_full else result
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """See `EncoderConfig`."""

@@ -1,4 +1,4 @@
-"""ELMo: two language models side by side, which read a text from left to right and from right to left.
+"""ELMo: a forward and a backward LSTM language model over character-based vectors.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width of the hidden states, H = D / 2 of
 one direction, C cells, L layers, V vocabulary.
@@ -177,7 +177,7 @@ class ElmoModel(EncoderWithoutAttention):
         # Cells add up over a row: the sums lose too much in bf16, and the products of a time step are small.
         vectors = self.embeddings(batch.token_ids, dtype).to(torch.promote_types(dtype, torch.float32))  # [T, H]
         halves = dict.fromkeys((False, True) if memory is None else (memory.backward,), vectors)
-        found = [_side_by_side(halves)]
+        result = [_side_by_side(halves)]
         known, after = {} if memory is None else memory.tensors, dict[str, Tensor]()
         for number, layer in enumerate(self.layers):
             names = f"hidden.{number}", f"cells.{number}"
@@ -186,13 +186,13 @@ class ElmoModel(EncoderWithoutAttention):
             for backward, half in halves.items():
                 x = dropped(half, noise, config.hidden_dropout_prob, batch.lengths)
                 halves[backward], (after[names[0]], after[names[1]]) = layer(x, batch.lengths, state, backward=backward)
-            found.append(_side_by_side(halves))  # [T, D]
+            result.append(_side_by_side(halves))  # [T, D]
         if read is not None:
-            found[-1] = read.pick(found[-1])
+            result[-1] = read.pick(result[-1])
         if memory is not None:
             memory.replace(after, batch.lengths)
         counts = batch.lengths if read is None else read.counts
-        return found, dropped(found[-1], noise, config.hidden_dropout_prob, counts).to(dtype)
+        return result, dropped(result[-1], noise, config.hidden_dropout_prob, counts).to(dtype)
 
 
 class ElmoLayer(nn.Module):

@@ -1,4 +1,4 @@
-"""The dropout of an AWD-LSTM in one forward pass: masks that are drawn once, and apply to any part of the rows.
+"""The dropout of an AWD-LSTM in one forward pass: masks that are sampled once and apply to any part of the rows.
 
 Letters: T tokens, N sequences, D width of the word vectors.
 

@@ -1,4 +1,4 @@
-"""MPNet: BERT's layers without segments, with positions of their own and a bias in attention that depends on distance.
+"""MPNet: BERT's layers without segments, with relative position biases in attention.
 
 All layers share the bias: one number for each head and each of 32 ranges of distance, apart for both directions.
 Positions of the embeddings start after the padding id, as in RoBERTa.

@@ -1,4 +1,4 @@
-"""Static vectors: one vector per piece, whatever its neighbors; an encoder without layers.
+"""Static vectors: one vector per piece, independent of its context; an encoder without layers.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, V vocabulary, D width.
 

@@ -1,4 +1,4 @@
-"""What encoders without attention share: configuration, vectors of pieces, how a batch is read, names of parameters.
+"""The common parts of encoders without attention: configuration, word table, reading a batch, parameter names.
 
 They have no segments, no heads and no pooler of their own, and their layout on disk is our own: other libraries have no
 such architecture. Unless its table of positions says otherwise, a row may have any length.

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
 import torch
 
 from bertsmith.encoding.engine import MASKED, MASKED_LM, NEXT, NEXT_SENTENCE, PREVIOUS, TASK, Engine
@@ -81,8 +80,7 @@ class TorchEngine(Engine):
             return super().next_logits(rows)
         model = self._model
         assert isinstance(model, EncoderForPreTraining), "a model with a head for pieces"
-        tokens = np.concatenate(rows)
-        batch = Batch.from_flat(tokens, np.zeros_like(tokens), [len(row) for row in rows], device=self.runtime.device)
+        batch = Batch.from_rows(rows, device=self.runtime.device)
         every = torch.arange(len(rows), device=self.runtime.torch_device)
         dtype = self.runtime.dtype
         output = model(batch, read=Read.last(batch), masked=every, dtype=dtype, memory=memory)

@@ -1,4 +1,4 @@
-"""Export of a model to another format, written only if it gives the same outputs there.
+"""Exports a model to another format; writes it only if it gives the same outputs there.
 
 Everything is written to a partial folder next to the destination and moved into place after the check; a failed check
 leaves nothing behind. `export.json` next to the model records what was compared, on which data, and the differences.
@@ -31,9 +31,9 @@ from bertsmith.model.our_names import OWN_HEAD, READER
 from bertsmith.model_files.metadata import CARD, write_metadata
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.progress import tell
+from bertsmith.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import spec_of_head
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.text.normalize import TextRules
 

@@ -10,7 +10,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.onnx_session import package
 from bertsmith.errors import CheckpointError
 from bertsmith.export.onnx_graph import build_graph
-from bertsmith.tasks.spec_of_model import spec_of_head
+from bertsmith.task_data.spec_of_model import spec_of_head
 
 # A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
 LARGEST_FILE = 2**31 - 2**20

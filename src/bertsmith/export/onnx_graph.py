@@ -122,29 +122,29 @@ class _Graph:
                 hidden = self.layer(name, hidden, seen, asking=asking)
             else:
                 hidden = self.layer(name, hidden, bias, asking=hidden)
-        found = {"last_hidden_state": hidden}
+        result = {"last_hidden_state": hidden}
         if kind == "span":
             both = self.dense(hidden, "span")  # [B, S, 2]
             for column, name in enumerate(("start_logits", "end_logits")):
-                found[name] = self.node("Gather", both, self.scalar(column), axis=2)
+                result[name] = self.node("Gather", both, self.scalar(column), axis=2)
         elif kind == "tagging":
-            found["logits"] = self.dense(hidden, "classifier")
+            result["logits"] = self.dense(hidden, "classifier")
         elif kind is not None:
             read = self.of_rows(hidden, mask, segments, reads)
-            found["logits"] = self.dense(self.blocks(read) if reads == CONCAT else read, "classifier")
+            result["logits"] = self.dense(self.blocks(read) if reads == CONCAT else read, "classifier")
         else:
             names = {output.name for output in outputs}
             if "pooler_output" in names:
-                found["pooler_output"] = self.pooled(hidden)
+                result["pooler_output"] = self.pooled(hidden)
             if "nsp.weight" in self.tensors and "pooler_output" in names:
                 name = "seq_relationship_logits" if "seq_relationship_logits" in names else "logits"
-                found[name] = self.dense(found["pooler_output"], "nsp")
+                result[name] = self.dense(result["pooler_output"], "nsp")
             if "mlm" in parts_of(self.tensors, self.config):
-                found["logits"] = self.vocabulary_logits(hidden, tied=tied)
+                result["logits"] = self.vocabulary_logits(hidden, tied=tied)
         if kind == "choice":
             shape = self.node("Shape", INPUTS[0], start=0, end=2)
-            found["logits"] = self.node("Reshape", found["logits"], shape)  # [B, C]
-        return found
+            result["logits"] = self.node("Reshape", result["logits"], shape)  # [B, C]
+        return result
 
     def texts_apart(self, ids: str, mask: str, segments: str) -> tuple[str, str, str]:
         """Ids, mask and positions, [2B, S] each, of all first texts and then all second ones.
@@ -366,5 +366,5 @@ class _Graph:
 
 
 def _plain(tensor: Tensor) -> npt.NDArray[np.float32]:
-    found: npt.NDArray[np.float32] = tensor.detach().float().cpu().numpy()
-    return found
+    result: npt.NDArray[np.float32] = tensor.detach().float().cpu().numpy()
+    return result

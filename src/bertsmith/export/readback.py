@@ -22,8 +22,8 @@ from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
 from bertsmith.heads.head_blocks import HeadBlocks
 from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
+from bertsmith.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import spec_of_head
 from bertsmith.tasks.task import TaskSpec
 
 
@@ -261,8 +261,8 @@ def _texts_apart(inputs: dict[str, torch.Tensor], segments: torch.Tensor) -> dic
     real = torch.cat([mask - second, with_first])
     # Real tokens first, because positions count from the left.
     order = real.argsort(dim=1, descending=True, stable=True)
-    found = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
-    found["attention_mask"] = real.take_along_dim(order, 1)
-    if INPUTS[2] in found:
-        found[INPUTS[2]] = torch.zeros_like(real)
-    return found
+    result = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
+    result["attention_mask"] = real.take_along_dim(order, 1)
+    if INPUTS[2] in result:
+        result[INPUTS[2]] = torch.zeros_like(real)
+    return result

@@ -17,12 +17,12 @@ from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require, to_dict
+from bertsmith.task_data.spec_of_model import read_labelled
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import read_labelled
 from bertsmith.tasks.task import Task, TaskSpec
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 

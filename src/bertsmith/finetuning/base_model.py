@@ -1,4 +1,4 @@
-"""The model that a fine-tuning starts from: what it must have for the settings, and how it is loaded."""
+"""The base model of a fine-tuning: what the settings require of it, and how it is loaded."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Cheap systems on the training and dev examples of a task, so that fine-tuning can be judged against them.
+"""Baselines on the training and dev examples of a task, for comparison with the fine-tuned model.
 
 ::
 
@@ -51,7 +51,7 @@ _FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Baselines:
-    """The cheap systems of a run.
+    """The baselines of a run.
 
     Attributes:
         results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
@@ -75,7 +75,7 @@ class Baselines:
         results, every = read_json(run / RESULTS_FILE), list(read_json_lines(run / LINES_FILE))
         for name, content, shape in ((RESULTS_FILE, results, _RESULTS), (LINES_FILE, every, [{"baseline": str}])):
             if found := misfit(content, shape):
-                raise InputError(expected=f"cheap systems in '{run / name}'", found=found, fix=_FIX)
+                raise InputError(expected=f"baselines in '{run / name}'", found=found, fix=_FIX)
         lines: dict[str, list[Line]] = {}
         for line in every:
             lines.setdefault(line.pop("baseline"), []).append(line)
@@ -95,7 +95,7 @@ class Baselines:
 
 
 def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
-    """The cheap systems of a job, computed and written to the run folder, or read from there.
+    """The baselines of a job, computed and written to the run folder, or read from there.
 
     Without dev examples, there are none.
 
@@ -107,12 +107,12 @@ def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
     """
     if job.dev is None or not job.settings.baselines:
         return Baselines()
-    found = Baselines.read(run) if resume else None
-    if found is None:
+    result = Baselines.read(run) if resume else None
+    if result is None:
         _Computation(job).run().write(run)
-        found = Baselines.read(run)  # so that a resumed run has the same values
-        assert found is not None
-    return found
+        result = Baselines.read(run)  # so that a resumed run has the same values
+        assert result is not None
+    return result
 
 
 class _Computation:
@@ -132,7 +132,7 @@ class _Computation:
     def run(self) -> Baselines:
         """All systems of the task, in the order in which they are shown."""
         results, lines, systems = [], {}, list(self._systems())
-        with Progress("cheap systems to compare with", len(systems), "systems") as progress:
+        with Progress("baselines", len(systems), "systems") as progress:
             for name, predict in systems:
                 result, part = self._scored(name, predict)
                 results.append(result)
@@ -142,9 +142,9 @@ class _Computation:
 
     def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
         """The entry of a system in the results, and the lines of its predictions."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         predictions = predict()
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         # As they will be read from the file, with lists in place of tuples.
         part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
         scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}

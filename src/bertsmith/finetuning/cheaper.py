@@ -1,4 +1,4 @@
-"""Fine-tuning against the cheap systems of `baselines`: whether one of them is better, and what to do then."""
+"""Compares fine-tuned models with the baselines: whether one of them is better, and what to do then."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ LINEAR_FOLDER = "linear"
 def better_baseline(
     job: FinetuningJob, baselines: Baselines, scores: Mapping[str, float], lines: Lines, run: Path
 ) -> dict[str, Any] | None:
-    """The best of the cheap systems if it has a higher main score than the fine-tuned model, else None.
+    """The best of the baselines if it has a higher main score than the fine-tuned model, else None.
 
     The linear model on frozen vectors is then written to RUN/linear.
 

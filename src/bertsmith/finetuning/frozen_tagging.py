@@ -31,7 +31,7 @@ from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.text.pack import PackedRows
 from bertsmith.training.loop import train
@@ -50,11 +50,11 @@ class TaggerSettings:
         ConfigError: a value is invalid.
     """
 
-    layers: str = help_field("concat-last-4", "hidden states: a choice of layer_choice, or numbers such as -1,-2")
+    layers: str = help_field("concat-last-4", "hidden states: a name from layer_choice, or numbers such as -1,-2")
     plain_sum: bool = help_field(False, "sum layers unweighted; otherwise with learned weights")
-    normalized: bool = help_field(False, "bring each hidden state to mean 0 and variance 1 before the learned weights")
+    normalized: bool = help_field(False, "normalize each hidden state to mean 0 and variance 1 before it is weighted")
     mix_penalty: float = help_field(
-        0.0, "L2 penalty on the scores of the learned weights; 0.001 is free, 1 near the mean"
+        0.0, "L2 penalty on the logits of the learned weights; 0.001 leaves them free, 1 keeps them near the mean"
     )
     width: int = help_field(768, "width of the BiLSTM in each direction")
     dropout: float = help_field(0.5, "dropout before, between and after the layers of the BiLSTM")

@@ -1,4 +1,4 @@
-"""What a fine-tuning says before it starts: the examples, the steps, the new parameters, the settings."""
+"""The lines that a fine-tuning prints before it starts: examples, steps, new parameters, settings."""
 
 from typing import TYPE_CHECKING
 

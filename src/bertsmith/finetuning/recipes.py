@@ -1,4 +1,4 @@
-"""The recipes of fine-tuning: what the settings are that a user did not give.
+"""The fine-tuning recipes: the settings that the user did not give.
 
 `2018` is that of the paper of BERT, the defaults of `FinetuningSettings` and `RecipeSettings`, `ulmfit` that of Howard
 and Ruder (2018), `setfit` that of Tunstall et al. (2022). `auto` follows from the number of training examples, the kind

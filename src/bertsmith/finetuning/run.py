@@ -1,4 +1,4 @@
-"""One fine-tuning from a base model and examples to a model folder: `bertsmith finetune` as a function.
+"""`bertsmith finetune` as a function: from a base model and examples to a model folder.
 
 ::
 
@@ -7,7 +7,7 @@
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
     RUN/model/               the best model
-    RUN/baselines.json ...   cheap systems on the same examples (see baselines)
+    RUN/baselines.json ...   baselines on the same examples (see baselines)
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from bertsmith.results.baseline_lines import lines_of_baselines
 from bertsmith.results.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -113,10 +113,10 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     rank = Rank.from_environment()
     with process_group(rank, choose(settings.device, settings.precision).torch_device):
-        begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        is_resumed = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
         job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _received(_finetune(job, Path(out), seeds, names, rank, resume=begun), rank)
+        return _received(_finetune(job, Path(out), seeds, names, rank, resume=is_resumed), rank)
 
 
 def _finetune(

@@ -64,40 +64,45 @@ class FinetuningSettings:
         most=10**6,
     )
     epochs: float = help_field(
-        3.0, "passes over the training data; 2018: for squad2 2; auto: more if there are few steps", most=10_000
+        3.0, "passes over the training data; 2018: for squad2 2; auto: more for small training sets", most=10_000
     )
     freeze: str = help_field(
         "nothing",
-        "nothing, embeddings, or body: train only the head and the pooler; auto: embeddings below 10,000 examples",
+        "what is not trained: nothing, embeddings, or body (all but the head and the pooler); auto: "
+        "embeddings below 10,000 examples",
     )
     reads: str | None = help_field(
         None,
-        "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler), mean (over all "
-        "tokens), pair (both means of two texts, their difference and product), apart (the same of texts that the "
-        "encoder reads one by one), concat (its position, the maximum and the mean over all tokens, with a hidden "
-        "layer on top), bilstm or bilstm-attention (a BiLSTM over all hidden states of each text, the second with "
-        "attention between two texts, as in the baselines of GLUE; auto then freezes the body), or probe: the one on "
-        "which a linear model is best [pooler; auto: probe; ulmfit: concat]",
+        "input of the head on whole texts: pooler, cls (the [CLS] state, without the pooler), mean "
+        "(over all tokens), pair (the means of both texts, their difference and product), apart (the "
+        "same, with each text encoded alone), concat (the [CLS] state, the maximum and the mean over "
+        "all tokens, with a hidden layer on top), bilstm or bilstm-attention (a BiLSTM over all "
+        "hidden states of each text, the second with attention between two texts, as in the "
+        "baselines of GLUE; auto then freezes the body), or probe: the one on which a linear model "
+        "scores best [pooler; auto: probe; ulmfit: concat]",
     )
     bilstm_cells: int | None = help_field(
-        None, "cells of each direction of the BiLSTM that --reads bilstm and bilstm-attention train [1500]", most=10**5
+        None, "with --reads bilstm or bilstm-attention: cells of the BiLSTM in each direction [1500]", most=10**5
     )
     start: str = help_field(
-        "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"
+        "random",
+        "initial values of the new layer: random, or linear: fitted to the vectors of the base model; auto: linear",
     )
     class_weights: str = help_field(
-        "none", "none, or balanced: in the loss, all labels of a classification weigh the same, however rare"
+        "none",
+        "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is",
     )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     gradual_unfreezing: bool = help_field(
         False,
-        "first train only the head, and in every epoch one more layer, from the top (in short runs sooner)",
+        "gradual unfreezing: first train only the head, then one more layer from the top in every "
+        "epoch (in short runs sooner)",
     )
     dropout: float | None = help_field(
         None,
-        "dropout of hidden states and attention; of an LSTM that between its layers, all others are scaled with it "
-        "[that of the model]",
+        "dropout of hidden states and attention; for an LSTM that between its layers, with which its "
+        "other rates are scaled [that of the model]",
     )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
@@ -106,7 +111,8 @@ class FinetuningSettings:
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
     language_model_loss: float = help_field(
         0.0,
-        "of a left-to-right model: weight of its language-model loss on the texts, next to the task's; GPT's is 0.5",
+        "for a left-to-right model: weight of the language-model loss on the texts, added to the "
+        "loss of the task; 0.5 in GPT",
     )
     vector_loss: str | None = help_field(
         None,
@@ -114,14 +120,16 @@ class FinetuningSettings:
         "(among all texts of the step) or softmax (labels of pairs, as in Sentence-BERT); triplets: ranking or triplet "
         "(Euclidean distances); texts: ranking [cosine; ranking]",
     )
-    scale: float = help_field(20.0, "ranking and cosent: what cosines are multiplied by, the inverse of a temperature")
-    margin: float = help_field(1.0, "--vector-loss triplet: by how much the text that does not belong is further away")
+    scale: float = help_field(20.0, "ranking and cosent: factor on the cosines, the inverse of a temperature")
+    margin: float = help_field(
+        1.0, "--vector-loss triplet: margin by which the negative text must be further away than the positive one"
+    )
     widths: str | None = help_field(
         None,
-        "similarity, pairs, triplets, texts: also train the first numbers of the vectors to be vectors of their own, "
-        "such as 192,96 (Matryoshka)",
+        "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "
+        "full ones, such as 192,96 (Matryoshka)",
     )
-    baselines: bool = help_field(True, "first score cheap systems on the dev examples, for comparison; takes seconds")
+    baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):
@@ -256,7 +264,8 @@ class RecipeSettings:
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
     learning_rate: float = help_field(
         5e-5,
-        "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model, 0.128 / width if it read little",
+        "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model, 0.128 / width "
+        "after little pre-training",
     )
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
     schedule: str = help_field(
@@ -271,9 +280,9 @@ class RecipeSettings:
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
     keep: str = help_field(
         "best",
-        "the model to keep: that of the best evaluation on dev data, or the last; auto: last below 10,000 examples",
+        "the model to keep: best (by evaluation on the dev data) or last; auto: last below 10,000 examples",
     )
-    patience: int | None = help_field(None, "stop after that many evaluations without improvement")
+    patience: int | None = help_field(None, "stop after this many evaluations without improvement")
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
     save_minutes: float | None = help_field(5.0, "minutes between checkpoints")

@@ -38,7 +38,7 @@ from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPOR
 from bertsmith.results.predictions import example_lines
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
@@ -271,8 +271,8 @@ class FinetuningJob:
             return SeedResult(**found)
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
-        begun = result_of_first_rank(lambda: resume and is_run(path), rank)
-        run = RunFolder.prepare(path, record, self.digests(), resume=begun, rank=rank, may_change=WITHOUT_EFFECT)
+        is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
+        run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.first_model(seed=seed).model
         if self.settings.start == "linear":
             self.linear_start.copy_to(model.output_layer)

@@ -1,4 +1,4 @@
-"""Hyper-parameter search over the fine-tuning settings that matter: learning rate, batch size, epochs.
+"""Hyper-parameter search over learning rate, batch size and epochs.
 
 The grid combines the paper's with other common lists. Optuna samples from it without repetition and prunes trials that
 fall behind after an epoch. Its journal is in the folder, so a stopped search can be resumed.
@@ -36,7 +36,7 @@ from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 

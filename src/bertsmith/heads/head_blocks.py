@@ -1,4 +1,4 @@
-"""The head of ULMFiT: three vectors of a row side by side, and a hidden layer in front of the output layer.
+"""The head of ULMFiT: three concatenated vectors of a row, and a hidden layer before the output layer.
 
 Letters: T tokens in the flat batch, N rows, D width of the encoder.
 

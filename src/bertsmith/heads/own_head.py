@@ -1,4 +1,4 @@
-"""A head that a user writes, and what is refused because a resumed training or a prediction would differ.
+"""The base class of user-defined heads, and checks for what would break resuming or prediction.
 
 Letters: R positions that are read, D width, K outputs of a head.
 """

@@ -1,4 +1,4 @@
-"""A softmax over a sample of the vocabulary: each target against the same drawn pieces, instead of against all others.
+"""Sampled softmax: each target is compared with the same sample of pieces instead of the whole vocabulary.
 
 Letters: M positions, H width of what the softmax reads, V vocabulary, S distinct pieces in the sample.
 

@@ -1,4 +1,4 @@
-"""What the head of a task is: its outputs, and what it reads of an encoder's hidden states.
+"""The description of a task head: its outputs, and which hidden states it reads.
 
 Letters: D width, K outputs of a head.
 """

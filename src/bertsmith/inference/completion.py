@@ -1,4 +1,4 @@
-"""What a left-to-right model expects next: the likeliest next pieces of a text, and its continuation.
+"""Text completion with a left-to-right model: the most likely next pieces, and continuations.
 
 Letters: N texts, V vocabulary.
 
@@ -34,18 +34,20 @@ LOGITS_AT_ONCE = 2**25  # numbers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How the pieces of a continuation are chosen: the likeliest, or drawn if any of the first three is given.
+    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given.
 
     Raises:
         ConfigError: a value is invalid.
     """
 
     temperature: float | None = help_field(
-        None, "draw pieces, with their scores divided by this; 0: the likeliest [1 if top_k or top_p is given, else 0]"
+        None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
     )
-    top_k: int | None = help_field(None, "draw among this many pieces", most=10**6)
-    top_p: float | None = help_field(None, "draw among the likeliest pieces that together have this probability")
-    seed: int = help_field(1, "seed of the draws", most=2**63)
+    top_k: int | None = help_field(None, "sample from this many most likely pieces", most=10**6)
+    top_p: float | None = help_field(
+        None, "sample from the most likely pieces that together have this probability (nucleus sampling)"
+    )
+    seed: int = help_field(1, "seed for sampling", most=2**63)
 
     def __post_init__(self) -> None:
         temperature = self.temperature
@@ -66,7 +68,7 @@ class SamplingSettings:
         require(
             temperature != 0 or (self.top_k is None and self.top_p is None),
             expected="top_k and top_p with a temperature above 0",
-            found="temperature 0, which takes the likeliest piece",
+            found="temperature 0, which takes the most likely piece",
             fix="leave one of them out",
         )
 
@@ -84,7 +86,7 @@ class SamplingSettings:
         return int(ids[min(int(np.searchsorted(np.cumsum(shares), drawn, side="right")), len(ids) - 1)])
 
     def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The pieces that may be drawn, likeliest first, and their shares of the probability of all pieces."""
+        """The pieces to sample from, most likely first, and their normalized probabilities."""
         scores = logits.astype(np.float64) / (self.temperature or 1.0)
         order = np.argsort(-scores, kind="stable")[: self.top_k]
         shares = np.exp(scores[order] - scores[order[0]])
@@ -116,7 +118,7 @@ class Completion:
 
     Attributes:
         text: the text.
-        next: the likeliest next pieces, most likely first.
+        next: the most likely next pieces, in descending order.
         continuation: what follows the text; empty if no pieces were asked for.
         pieces: the pieces of the continuation.
         has_ended: whether the model ended the text before the number of pieces that was asked for.
@@ -147,14 +149,14 @@ def complete(
     places: Sequence[str] | None = None,
     remembers: bool = True,
 ) -> list[Completion]:
-    """The `top` likeliest next pieces of each text, and a continuation of at most `tokens` pieces.
+    """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
 
     A continuation ends early where the model ends the text. The other special pieces, the one for unknown words among
     them, are never part of it.
 
     Args:
         engine: computes a left-to-right model with a head for pieces.
-        sampling: how pieces are chosen; by default the likeliest.
+        sampling: how pieces are chosen; by default the most likely.
         places: the names of the texts in errors.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
 
@@ -183,12 +185,12 @@ def complete(
     lengths = np.array([len(row) + tokens for row in rows], dtype=np.int64)
     width = len(tokenizer.vocabulary)
     costs = np.maximum(lengths, -(-width * engine.runtime.inference_tokens // LOGITS_AT_ONCE))
-    found: list[Completion] = []
+    result: list[Completion] = []
     parts = cut_by_tokens(np.arange(len(rows)), costs, engine.runtime.inference_tokens) if rows else []
     for part in parts:
         completer.first = int(part[0])
-        found += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
-    return found
+        result += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
+    return result
 
 
 def require_causal(engine: Engine) -> None:
@@ -238,11 +240,11 @@ class _Completer:
         logits = self._logits(rows, memory, range(len(rows)))
         best, shares = most_probable(logits, self.top)
         chosen, chances, ended = self._continue(rows, logits, memory)
-        found = []
+        result = []
         for row, text in enumerate(texts):
             ids = rows[row].tolist()
             before = [ids + chosen[row][:number] for number in range(len(chosen[row]))]
-            found.append(
+            result.append(
                 Completion(
                     text=text,
                     next=self._pieces([ids] * self.top, best[row].tolist(), shares[row].tolist()),
@@ -251,7 +253,7 @@ class _Completer:
                     has_ended=row in ended,
                 )
             )
-        return found
+        return result
 
     def _continue(
         self, rows: Sequence[Ids], logits: Logits, memory: Any
@@ -315,5 +317,5 @@ _CONTEXT = 8  # pieces in front of a piece that decide whether there is a space
 def _probabilities(logits: Logits, ids: Sequence[int]) -> list[float]:
     """The probability of one piece per row, by a softmax over [N, V]."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: list[float] = (shares[np.arange(len(ids)), ids] / shares.sum(axis=1)).tolist()
-    return found
+    result: list[float] = (shares[np.arange(len(ids)), ids] / shares.sum(axis=1)).tolist()
+    return result

@@ -1,4 +1,4 @@
-"""Models that answer, from a folder, a checkpoint or a hub id; those of an ONNX folder need no torch."""
+"""Loads models for inference, from a folder, a checkpoint or a hub id; ONNX folders need no torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -140,7 +140,7 @@ def _losses(engine: Engine, windows: Sequence[_Window]) -> list[tuple[int, float
     rows = PackedRows(tokens, np.zeros_like(tokens), lengths.astype(np.int32), np.zeros(len(windows), dtype=np.int32))
     features = separate_rows(rows, read)
     order = np.lexsort((counts, lengths))
-    found: list[tuple[int, float, int]] = []
+    result: list[tuple[int, float, int]] = []
     for chosen in cut_by_tokens(order, np.maximum(lengths, _COST * counts), engine.masked_lm_tokens):
         part = RowPart(features=features, rows=chosen)
         logits = engine.compute(part, MASKED_LM)
@@ -149,8 +149,8 @@ def _losses(engine: Engine, windows: Sequence[_Window]) -> list[tuple[int, float
         losses = _negative_log_likelihoods(logits, tokens[read[part.chosen] + 1].astype(np.int64))
         edges = np.cumsum(counts[chosen]) - counts[chosen]
         sums = np.add.reduceat(losses, edges)
-        found += [(windows[row].text, float(loss), int(counts[row])) for row, loss in zip(chosen, sums, strict=True)]
-    return found
+        result += [(windows[row].text, float(loss), int(counts[row])) for row, loss in zip(chosen, sums, strict=True)]
+    return result
 
 
 def _negative_log_likelihoods(logits: Logits, gold: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -1,4 +1,4 @@
-"""Models that answer, in torch: from a model folder, a Google checkpoint or a hub id."""
+"""Loads torch models for inference, from a model folder, a Google checkpoint or a hub id."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_
 from bertsmith.products.int8_linear import InputScale
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import choose_inference
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
 
 
 def torch_predictor(

@@ -1,4 +1,4 @@
-"""Smaller models that learn from larger ones: `bertsmith distill` as functions with paths and keyword settings."""
+"""`bertsmith distill` as functions with paths and keyword settings."""
 
 from pathlib import Path
 from typing import Any

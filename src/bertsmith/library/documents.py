@@ -1,4 +1,4 @@
-"""Whole documents: answers to questions with their places in the file, and sentences ranked by a label."""
+"""Whole documents: answers to questions with their positions in the file, and sentences ranked by a label."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -28,7 +28,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, text_examples, texts_or_pairs, warn_cut
 from bertsmith.settings import require, split_settings
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec

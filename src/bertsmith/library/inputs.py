@@ -60,24 +60,24 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "
         expected: what a pair is.
         what: the name of an item in messages.
     """
-    found = []
+    result = []
     for number, pair in enumerate(listed(pairs, f"{what}s"), start=1):
         first, second = two(pair, f"{what} {number}", expected)
-        found.append((checked_text(first, f"{what} {number}"), checked_text(second, f"{what} {number}")))
-    return found
+        result.append((checked_text(first, f"{what} {number}"), checked_text(second, f"{what} {number}")))
+    return result
 
 
 def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
     """Each text, or pair of texts, as a first text and a second one or None; raises like `checked_texts`."""
-    found: list[tuple[str, str | None]] = []
+    result: list[tuple[str, str | None]] = []
     for number, text in enumerate(listed(texts, "texts, or pairs of texts"), start=1):
         place = f"text {number}"
         if isinstance(text, str):
-            found.append((checked_text(text, place), None))
+            result.append((checked_text(text, place), None))
             continue
         first, second = two(text, place, "a text or a pair of texts")
-        found.append((checked_text(first, place), checked_text(second, place)))
-    return found
+        result.append((checked_text(first, place), checked_text(second, place)))
+    return result
 
 
 def text_examples(texts: Sequence[Text]) -> list[TextExample]:

@@ -1,4 +1,4 @@
-"""What a model folder is, and whether its files are those that were written."""
+"""Describes a model folder, and checks whether its files match their digests."""
 
 import dataclasses
 from collections import Counter
@@ -91,12 +91,12 @@ class ModelReport:
         if self.kept_layers:
             lines.append(f"int8 keeps in higher precision: {', '.join(self.kept_layers)}")
         lines.append("files: " + ", ".join(f"{name} ({size:,} bytes)" for name, size in self.files.items()))
-        told = {
+        states = {
             "verified": "verified: every file is the one that was written",
             "none": f"none: no {METADATA} records them",
             "different": f"different: {', '.join(self.altered)}",
         }
-        return [*lines, f"digests: {told[self.digests]}", *self.tensors.lines()]
+        return [*lines, f"digests: {states[self.digests]}", *self.tensors.lines()]
 
 
 def inspect_model(source: str | Path) -> ModelReport:
@@ -206,5 +206,5 @@ def _card(folder: Path) -> tuple[str, ...]:
     if text.startswith("---\n"):
         text = text[4:].partition("\n---")[2]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    end = next((place for place, line in enumerate(lines) if place and line.startswith("#")), len(lines))
+    end = next((position for position, line in enumerate(lines) if position and line.startswith("#")), len(lines))
     return tuple(line.removeprefix("# ") for line in lines[: min(end, _CARD_LINES + 1)])

@@ -23,12 +23,12 @@ from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.settings import split_settings
+from bertsmith.task_data.spec_of_model import read_labelled
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import vector_spec
-from bertsmith.tasks.spec_of_model import read_labelled
-from bertsmith.tasks.task_files import read_examples
 from bertsmith.vectors.loading import load_embedder
 
 

@@ -49,12 +49,12 @@ def complete_lines(
     device: str = "auto",
     precision: str = "fp32",
 ) -> Iterator[Completion]:
-    """Each line with the `top` likeliest next pieces, and a continuation of at most `tokens` pieces.
+    """Each line with the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
     Args:
         model: anything that `load` accepts, a language model.
         blocks: lists of lines; the lines of one list may be computed together.
-        sampling: how the pieces of a continuation are chosen; by default the likeliest.
+        sampling: how the pieces of a continuation are chosen; by default the most likely.
         place: a format string that names a line by its number in errors.
         device, precision: as in `load`.
 

@@ -17,9 +17,9 @@ from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.outputs import ANSWERS, require_output
 from bertsmith.settings import require
-from bertsmith.tasks import glue_tests
+from bertsmith.task_data import glue_tests
+from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.task import Prediction
-from bertsmith.tasks.typed_examples import example_of_line
 
 if TYPE_CHECKING:
     from bertsmith.heads.own_head import OwnHead

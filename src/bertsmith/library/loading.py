@@ -67,7 +67,7 @@ def load(
     require_torch(source)
     from bertsmith.checkpoints.load import load_any
     from bertsmith.encoding.loading import load_frozen_encoder
-    from bertsmith.tasks.spec_of_model import spec_of
+    from bertsmith.task_data.spec_of_model import spec_of
 
     folder = load_any(source)
     if read_recipe(folder.path) is not None:

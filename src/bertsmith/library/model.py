@@ -144,10 +144,10 @@ class Model:
         return self._pretrained.fill_texts(checked_texts(texts), top)
 
     def complete(self, texts: Sequence[str], top: int = 5, tokens: int = 0, **sampling: Any) -> list[Completion]:
-        """For each text, the `top` likeliest next pieces, and a continuation of at most `tokens` pieces.
+        """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
         Args:
-            sampling: temperature, top_k, top_p, seed; see `SamplingSettings`. By default the likeliest piece is taken.
+            sampling: temperature, top_k, top_p, seed; see `SamplingSettings`. Greedy by default.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -391,7 +391,7 @@ class Model:
     def _predict(self, examples: Sequence[Example], kind: type[Found]) -> list[Found]:
         assert self._predictor is not None
         with silently():
-            found = self._predictor.predict(examples)
-        warn_cut(*cut_counts(one.cut_tokens for one in found))
-        assert all(isinstance(one, kind) for one in found), kind
-        return cast("list[Found]", found)
+            result = self._predictor.predict(examples)
+        warn_cut(*cut_counts(one.cut_tokens for one in result))
+        assert all(isinstance(one, kind) for one in result), kind
+        return cast("list[Found]", result)

@@ -38,6 +38,6 @@ def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) ->
     Raises:
         InputError: a text is empty, or not a text.
     """
-    found = model.judge_pairs(checked_pairs(pairs, "two texts"))
-    warn_cut(*cut_counts(one.cut_tokens for one in found))
-    return found
+    result = model.judge_pairs(checked_pairs(pairs, "two texts"))
+    warn_cut(*cut_counts(one.cut_tokens for one in result))
+    return result

@@ -26,7 +26,7 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.locks import require_new_or_begun, require_unused
+from bertsmith.locks import require_new_or_started, require_unused
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
@@ -42,11 +42,11 @@ from bertsmith.sentence_encoders.few_labels import require_single_labels, train_
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
+from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.similarity import MARGIN
-from bertsmith.tasks.task_files import read_task
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -154,7 +154,7 @@ def finetune(
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    out, begun = Path(out), resume
+    out, is_resumed = Path(out), resume
     if resume and not search and chosen.reads == PROBE:
         chosen = dataclasses.replace(chosen, reads=reads_of_run(out) or PROBE)
     if recipe == SETFIT:
@@ -168,14 +168,14 @@ def finetune(
         refused = [name for name, value in others.items() if value is not None]
         require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix="leave it out")
         require_single_labels(spec)
-        on_first_rank(lambda: require_new_or_begun(out, resume=resume, part=CONTINUED), rank)
+        on_first_rank(lambda: require_new_or_started(out, resume=resume, part=CONTINUED), rank)
         # Whatever is wrong with the examples is found before the vectors are trained.
         checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
         base: BaseModel = checked.on_base(load_any(place), chosen, rates)
-        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
+        is_resumed = result_of_first_rank(lambda: resume and is_run(out), rank)
     elif continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
@@ -192,21 +192,21 @@ def finetune(
         )
         base = checked.on_base(load_any(source), chosen, rates)
         # If the continued pre-training was interrupted, there is no run yet.
-        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
+        is_resumed = result_of_first_rank(lambda: resume and is_run(out), rank)
     else:
         base = folder
         on_first_rank(lambda: _require_no_continuation(out, continue_minutes, continue_steps, resume=resume), rank)
     named: dict[str, Any] = {"recipe_name": recipe, "source_name": str(source), "prepared_by": prepared}
     if not search:
-        return run_finetuning(base, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
+        return run_finetuning(base, spec, data, out, chosen, rates, seeds=seeds, resume=is_resumed, head=head, **named)
     with said_once():  # the run has the settings of a trial
         grid = search_grid(recipe, values)
         base = FinetuningJob.prepare(base, spec, data, chosen, rates, head)
         found = tune(base, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
-        begun = result_of_first_rank(lambda: resume and is_run(out), rank)
+        is_resumed = result_of_first_rank(lambda: resume and is_run(out), rank)
         best, rates = found.settings, found.recipe
-        result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
+        result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=is_resumed, head=head, **named)
     on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)
     return dataclasses.replace(result, trials=found.table)
 

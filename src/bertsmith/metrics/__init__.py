@@ -1,1 +1,1 @@
-"""Scores of predictions (classes, numbers, answers, entities, rankings), and how far they can be trusted."""
+"""Scores of predictions (classes, numbers, answers, entities, rankings), and their uncertainty."""

@@ -121,17 +121,17 @@ def squad2_scores(
         "has_ans_": [question for question, answers in golds.items() if answers],
         "no_ans_": [question for question, answers in golds.items() if not answers],
     }
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for prefix, questions in parts.items():
         if questions:
             for name, scores in shown.items():
-                found[prefix + name] = 100 * sum(scores[question] for question in questions) / len(questions)
-            found[prefix + "total"] = len(questions)
+                result[prefix + name] = 100 * sum(scores[question] for question in questions) / len(questions)
+            result[prefix + "total"] = len(questions)
     if no_answer is not None:
         for name, scores in (("exact", exact), ("f1", f1)):
             best = _best_threshold(scores, golds, predictions, no_answer)
-            found[f"best_{name}"], found[f"best_{name}_thresh"] = best
-    return found
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best
+    return result
 
 
 def best_threshold(

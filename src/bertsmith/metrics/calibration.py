@@ -1,4 +1,4 @@
-"""How well probabilities are calibrated, the temperature that calibrates them, and the threshold between two classes.
+"""Calibration of probabilities, the temperature that calibrates them, and the threshold between two classes.
 
 Letters: E examples, K classes. The confidence of an example is its highest probability.
 

@@ -152,13 +152,13 @@ def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_
 
     if scheme == "IOBES":
         is_open, continues = are("BI")[:, None], are("IE")[None, :]
-        found = (is_open == continues) & (~is_open | is_same)
+        result = (is_open == continues) & (~is_open | is_same)
     else:
         needs_entity = are("B" if scheme == "IOB1" else "I")[None, :]
-        found = ~needs_entity | (are("BI")[:, None] & is_same)
-    found = np.asarray(found, dtype=np.bool_)
-    found.flags.writeable = False  # the cache returns the same array to all
-    return found
+        result = ~needs_entity | (are("BI")[:, None] & is_same)
+    result = np.asarray(result, dtype=np.bool_)
+    result.flags.writeable = False  # the cache returns the same array to all
+    return result
 
 
 def rename_types(tags: Sequence[str], names: Mapping[str, str]) -> list[str]:

@@ -117,13 +117,13 @@ def scores_at(gold: npt.ArrayLike, chances: npt.ArrayLike) -> dict[str, float]:
     asked = gold.astype(np.bool_)
     ranked = np.argsort(-np.asarray(chances, dtype=np.float64), axis=1, kind="stable")[:, : max(AT)]
     is_hit = np.take_along_axis(asked, ranked, axis=1)
-    found = {}
+    result = {}
     for k in AT:
         hits, given = float(is_hit[:, :k].sum()), is_hit[:, :k].size
-        found[f"precision@{k}"] = hits / max(given, 1)
-        found[f"recall@{k}"] = hits / max(int(asked.sum()), 1)
-        found[f"f1@{k}"] = float(_f1(hits, asked.sum(), given))
-    return found
+        result[f"precision@{k}"] = hits / max(given, 1)
+        result[f"recall@{k}"] = hits / max(int(asked.sum()), 1)
+        result[f"f1@{k}"] = float(_f1(hits, asked.sum(), given))
+    return result
 
 
 def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Counts:

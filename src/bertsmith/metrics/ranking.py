@@ -1,4 +1,4 @@
-"""Scores of a ranking: how high it places the passages that answer a query.
+"""Scores of a ranking: how high the relevant passages are.
 
 A ranking is represented by its gains: the judged relevance of each ranked passage, in ranking order; 0 for a passage
 that is not relevant or was not judged. A passage is relevant if its gain is above 0. Relevant passages that were not
@@ -106,9 +106,9 @@ def _discounted(gains: Floats) -> float:
 def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple[Floats, Floats]:
     """Both as validated float64 arrays."""
     assert k is None or k >= 1, k
-    found = np.asarray(ranked, dtype=np.float64).reshape(-1)
+    result = np.asarray(ranked, dtype=np.float64).reshape(-1)
     every = np.asarray(judged, dtype=np.float64).reshape(-1)
-    for values in (found, every):
+    for values in (result, every):
         wrong = values[~(np.isfinite(values) & (values >= 0))]
         if len(wrong):
             raise InputError(
@@ -118,4 +118,4 @@ def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple
         raise InputError(
             expected="a relevant passage for the query", found="none", fix="leave out queries without an answer"
         )
-    return found, every
+    return result, every

@@ -1,4 +1,4 @@
-"""How far a score or a difference of scores can be trusted: over random restarts, and over the examples of a test set.
+"""The uncertainty of scores and of their differences: over random restarts, and over the examples of a test set.
 
 Letter: E examples. The bootstrap draws E examples with replacement, many times, and measures how much the score varies.
 

@@ -1,4 +1,4 @@
-"""The distribution of vectors in their space: whether they spread over it or crowd around one direction.
+"""The distribution of vectors: whether they fill the space or concentrate in one direction.
 
 The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so cosines say little.
 

@@ -1,1 +1,1 @@
-"""What encoders are made of: configuration, flat batch, attention, layers, dropout, memory of what was read before."""
+"""The parts of encoders: configuration, flat batch, attention, layers, dropout, cached states."""

@@ -74,6 +74,16 @@ class Batch:
             row_ids=tuple(range(len(counts))) if row_ids is None else tuple(int(row) for row in row_ids),
         )
 
+    @staticmethod
+    def from_rows(
+        rows: Sequence[npt.NDArray[np.integer]],
+        row_ids: Sequence[int] | None = None,
+        device: "torch.device | str" = "cpu",
+    ) -> "Batch":
+        """A batch of N rows of token ids, each of which is one text; see `from_flat`."""
+        ids = np.concatenate(rows)
+        return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows], row_ids, device)
+
     @property
     def num_tokens(self) -> int:
         """T."""

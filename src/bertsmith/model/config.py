@@ -84,8 +84,8 @@ class EncoderConfig:
         None, "dropout before a classifier [that of the hidden states]; a span head of BERT has none"
     )
     layer_norm_eps: float = help_field(1e-12, "added to the variance inside the square root")
-    pad_token_id: int = help_field(0, "id of [PAD]; for other tools, as batches here have no padding")
-    position_embedding_type: str = help_field("absolute", "positions: absolute (learned), sinusoidal or none")
+    pad_token_id: int = help_field(0, "id of [PAD]; only for other tools, because batches here have no padding")
+    position_embedding_type: str = help_field("absolute", "position embeddings: absolute (learned), sinusoidal or none")
     is_causal: bool = help_field(False, "each token sees only the tokens to its left (the left-to-right model)")
 
     def __post_init__(self) -> None:

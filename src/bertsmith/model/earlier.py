@@ -1,4 +1,4 @@
-"""The keys and values of the tokens that a left-to-right Transformer has read before, next to those of a batch.
+"""The cached keys and values of the tokens that a left-to-right Transformer has read before a batch.
 
 Letters: N sequences, T tokens of the batch, R queries, S tokens of all sequences with the earlier ones, P tokens of the
 longest of them, D width.

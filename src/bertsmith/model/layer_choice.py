@@ -1,4 +1,4 @@
-"""Which hidden states represent a token when the encoder is not trained, and how several are combined into one vector.
+"""Which hidden states of a frozen encoder represent a token, and how several are combined into one vector.
 
 Letters: T tokens, L layers, n chosen layers, D width of the encoder.
 

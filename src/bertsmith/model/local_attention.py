@@ -1,4 +1,4 @@
-"""Attention within a window: each token sees those at most w positions away, at a cost that grows with the length only.
+"""Local attention: each token sees tokens at most w positions away; the cost is linear in the length.
 
 Letters: n sequences of one length, A heads, d head width, s length, r queries per sequence, w window, b queries of a
 block, m blocks.

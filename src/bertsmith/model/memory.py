@@ -1,4 +1,4 @@
-"""What an encoder that reads in one direction remembers of the tokens that it has read, so that it can read on.
+"""The cached state of an encoder that reads in one direction, from which it continues.
 
 A recurrent encoder remembers its state, a Transformer decoder the keys and values of all earlier tokens. Reading a
 sequence in parts with a memory gives the hidden states of reading it at once. Training on long texts carries the memory

@@ -106,9 +106,9 @@ class DeviceNoise:
 
     def __deepcopy__(self, _: object) -> "DeviceNoise":
         """Noise that draws what this one will draw, without changing it; the generator of the kernel stays shared."""
-        twin = copy.copy(self)
-        twin._generator = self._generator.clone_state()
-        return twin
+        copied = copy.copy(self)
+        copied._generator = self._generator.clone_state()
+        return copied
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """See `Noise.keep`."""

@@ -161,8 +161,8 @@ class ParameterNames:
         """
         full = whole(ours)
         kind = architecture.removeprefix(self.class_prefix)
-        found = self.variants.get(kind, {}).get(full) or self._spelled(full)
-        return found.removeprefix(self.prefix) if kind == "Model" else found
+        result = self.variants.get(kind, {}).get(full) or self._spelled(full)
+        return result.removeprefix(self.prefix) if kind == "Model" else result
 
     def required_shapes(self, config: "EncoderConfig") -> dict[str, tuple[int, ...]]:
         """The shapes of the parameters that every checkpoint must contain, by our name: embeddings and layers."""

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are turned by angles that grow with the position.
+"""Rotary positions: queries and keys are rotated by angles proportional to the position.
 
 Letters: T tokens, A heads, d head width.
 

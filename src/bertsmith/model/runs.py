@@ -1,4 +1,4 @@
-"""Runs of equal shape in a flat batch, and the copies of arrays to a device.
+"""Runs of equal shape in a flat batch, and copying arrays to a device.
 
 Letters: N sequences.
 """

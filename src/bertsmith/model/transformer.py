@@ -167,11 +167,11 @@ def _computed_twice(layer: "Layer", hidden: Tensor, shared: Pass, read: Read | N
     noises = iter((shared.noise, copy.deepcopy(shared.noise)))
 
     def compute(hidden: Tensor) -> Tensor:
-        found: Tensor = layer(hidden, dataclasses.replace(shared, noise=next(noises)), read, name)
-        return found
+        result: Tensor = layer(hidden, dataclasses.replace(shared, noise=next(noises)), read, name)
+        return result
 
-    found: Tensor = checkpoint(compute, hidden, use_reentrant=False)
-    return found
+    result: Tensor = checkpoint(compute, hidden, use_reentrant=False)
+    return result
 
 
 class Embeddings(nn.Module):

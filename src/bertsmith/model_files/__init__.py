@@ -1,1 +1,1 @@
-"""What a model folder has next to its weights: metadata, and the files of its tokenizer."""
+"""The files next to the weights in a model folder: metadata and tokenizer."""

@@ -1,4 +1,4 @@
-"""The `tokenizer.json` of the two kinds of BPE that were published without one, from `vocab.json` and `merges.txt`.
+"""Builds `tokenizer.json` from `vocab.json` and `merges.txt`, for models that were published without one.
 
 RoBERTa's is byte-level. That of GPT is lower-cased, and its pieces at the end of a word carry `</w>`; texts are cleaned
 and split as by BERT's basic tokenizer, as `transformers` does. (The original code used ftfy and spaCy, which split some

@@ -103,8 +103,8 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
 
 def content_of(token: Any) -> str | None:
     """The piece in an entry of `tokenizer_config.json`: a string, or an object with its content."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    result = token.get("content") if isinstance(token, dict) else token
+    return result if isinstance(result, str) else None
 
 
 def _read_vocabulary(folder: Path, pipeline: dict[str, Any]) -> Vocabulary | None:

@@ -1,4 +1,4 @@
-"""Whether a pre-training fits: corpus and initial model, objective and architecture, model and memory."""
+"""Checks that a pre-training is possible: corpus and initial model, objective and architecture, model and memory."""
 
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.corpus.manifest import PIPELINE

@@ -1,4 +1,4 @@
-"""Scores of models at fixed masked positions of held-out text: loss, and hits among the first guesses.
+"""Scores of models at fixed masked positions of held-out text: loss and top-5 accuracy.
 
 A pre-trained model and the counting models of `ngram_baseline` are scored at the same positions of the same rows, with
 15 % of the pieces masked as in the paper, whatever share the model was trained with.
@@ -34,7 +34,7 @@ class MaskedScores:
     Attributes:
         loss: the mean negative log-probability of the masked pieces, in nats.
         accuracy: the fraction of them that are the first guess.
-        top: the fraction of them that are among the first TOP guesses.
+        top: top-TOP accuracy, the fraction of them among the TOP most likely pieces.
     """
 
     loss: float

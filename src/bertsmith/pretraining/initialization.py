@@ -1,4 +1,4 @@
-"""What a new encoder can know about a corpus before its first step, from counting alone.
+"""Initializes a new encoder from counts in a corpus, before its first step.
 
 A randomly initialized encoder has to learn three things in a short run that counting gives in seconds: how often each
 piece occurs, which pieces occur near each other, and that the words right next to a gap matter most. So

@@ -1,4 +1,4 @@
-"""What the workloads of pre-training share: the loss of predicted pieces, that of frequencies alone, what is trained.
+"""Losses that the pre-training workloads share, and the parameters that are trained.
 
 Letters: M predicted positions, V vocabulary.
 """

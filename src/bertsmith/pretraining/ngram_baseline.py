@@ -1,4 +1,4 @@
-"""What counting words predicts at masked positions: the baselines that a masked language model has to beat.
+"""Count-based baselines for masked language models: predictions at masked positions from word counts.
 
 The unigram model knows how often each piece occurs. The bigram model also knows which pieces occur next to each other:
 with the pieces l and r to the left and right of a masked position,
@@ -219,9 +219,9 @@ def _fitted(pairs: sp.csr_array, counts: Floats, documents: Documents, apart: In
     tokens = np.concatenate([documents.document_tokens(int(document)) for document in apart])
     rng = generator(0, "n-gram fitting positions")
     positions = rng.choice(len(tokens), size=min(FITTING_POSITIONS, len(tokens)), replace=False)
-    found: dict[tuple[float, float], float] = {}
+    result: dict[tuple[float, float], float] = {}
     for strength in STRENGTHS:
         model = NgramBaseline(pairs, counts, strength=strength)
         losses = model.losses_by_exponent(tokens, positions, tokens[positions], EXPONENTS)
-        found |= {(exponent, strength): loss for exponent, loss in zip(EXPONENTS, losses, strict=True)}
-    return min(found, key=lambda weights: found[weights])
+        result |= {(exponent, strength): loss for exponent, loss in zip(EXPONENTS, losses, strict=True)}
+    return min(result, key=lambda weights: result[weights])

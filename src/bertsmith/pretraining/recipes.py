@@ -1,4 +1,4 @@
-"""Recipes: the settings of pre-training that were not given.
+"""The pre-training recipes: the settings that the user did not give.
 
 `2018` is the recipe of the paper, which the settings classes have as their defaults. `auto` is what learns most in a
 person's time on one machine; docs/pretraining-recipe.md has the measurements behind each of its values.
@@ -209,16 +209,20 @@ def objective_for(config: EncoderConfig) -> str:
 def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
     """What differs for an architecture, but for rows that run on where the given objective has rows of two parts."""
     values = dict(_NEW_OF_ARCHITECTURE.get(config.model_type, {}))
-    asked = OBJECTIVES.get(str(settings.get("objective")))
-    if asked is not None and asked.has_two_parts:
+    objective = OBJECTIVES.get(str(settings.get("objective")))
+    if objective is not None and objective.has_two_parts:
         values.pop("contiguous", None)
     return values
 
 
 def _of_tracks(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What differs where the given objective reads tracks, for a model that usually reads rows."""
-    asked = OBJECTIVES.get(str(settings.get("objective")))
-    return {"max_length": WINDOW, "rows_per_step": MOST_TRACKS} if asked is not None and asked.carries_state else {}
+    objective = OBJECTIVES.get(str(settings.get("objective")))
+    return (
+        {"max_length": WINDOW, "rows_per_step": MOST_TRACKS}
+        if objective is not None and objective.carries_state
+        else {}
+    )
 
 
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A self-contained HTML report of one pre-training run, or of several side by side."""
+"""A self-contained HTML report of one pre-training run, or a comparison of several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One pre-training run from a corpus folder to a model folder: `bertsmith pretrain` as a function.
+"""`bertsmith pretrain` as a function: from a corpus folder to a model folder.
 
 ::
 
@@ -102,8 +102,10 @@ def pretrain(
         fix="leave one out",
     )
     with process_group(rank, runtime.torch_device):
-        begun = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
-        return _pretrain(Path(corpus), Path(out), settings, data, training, begun, on_evaluation, teaching, runtime)
+        is_resumed = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        return _pretrain(
+            Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime
+        )
 
 
 def _pretrain(

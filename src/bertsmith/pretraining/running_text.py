@@ -1,4 +1,4 @@
-"""Whether a corpus has text that runs on from sentence to sentence, for models and rows that rely on it.
+"""Checks whether a corpus has contiguous text, for models and rows that rely on it.
 
 Recurrent language models carry their state over the borders of sentences, and contiguous rows of GPT run on over them.
 """
@@ -33,10 +33,10 @@ def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> 
     single = int((corpus.sentence_counts == 1).sum())
     if single <= MOST_SINGLE * corpus.num_documents:
         return ""
-    found = (
+    result = (
         f"{single:,} of {corpus.num_documents:,} documents are a single sentence, with a median of "
         f"{np.median(corpus.document_lengths):.0f} tokens, so {use}; for running text, keep the sentences in order and "
         "put blank lines only between documents"
     )
-    warn(found)
-    return found
+    warn(result)
+    return result

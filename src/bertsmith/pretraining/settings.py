@@ -30,18 +30,19 @@ class PretrainingDataSettings:
     )
     max_length: int = help_field(
         128,
-        "maximum tokens per row, special tokens included, or usual length of a window of tracks; auto: 70 for these",
+        "maximum tokens per row, special tokens included; for recurrent language models the usual "
+        "length of a window (auto: 70)",
         most=10**6,
     )
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
     contiguous: bool = help_field(
         False,
-        "rows of full length that run on over sentence borders, as in books; only without pairs; auto: yes for a "
-        "language model",
+        "rows of full length that cross sentence boundaries; only for objectives without pairs; "
+        "auto: yes for a language model",
     )
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict; auto: 0.3 for a new model")
     max_predictions: int | None = help_field(
-        None, "maximum predictions per row [masked share of the longest row, rounded up]"
+        None, "maximum predictions per row [masked_share of the longest row, rounded up]"
     )
     mask_share: float = help_field(0.8, "fraction of the predicted tokens that become [MASK]")
     keep_share: float = help_field(0.1, "fraction of the predicted tokens that stay unchanged")
@@ -54,7 +55,7 @@ class PretrainingDataSettings:
         False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates; auto: yes"
     )
     dupe_factor: int = help_field(
-        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through", most=10_000
+        10, "duplicates of the data, each with its own pairs and masks; the epochs cycle through them", most=10_000
     )
     block_tokens: int = help_field(
         16_000_000, "tokens of consecutive documents that are shuffled together", most=10**10
@@ -170,27 +171,30 @@ class PretrainingRunSettings:
         None,
         "attention heads of a --size; they must divide its width [that of the size, and with --recipe auto 8 or more]",
     )
-    config: str | None = help_field(None, "a config.json that defines the architecture instead")
+    config: str | None = help_field(None, "a config.json that defines the architecture, instead of --size")
     init: str | None = help_field(
         None,
-        "a model to continue from instead: folder, Google checkpoint, hub id or starter",
+        "a model to continue from, instead of --size: folder, Google checkpoint, hub id or starter",
     )
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
     )
     initialization: str | None = help_field(
         None,
-        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts in about "
-        "20 million tokens of the corpus at most, and heads that attend to neighbors [random; auto: corpus]",
+        "initial values of a new model: random (2018), or corpus: piece frequencies, word vectors "
+        "from co-occurrence counts in at most about 20 million tokens of the corpus, and heads that "
+        "attend to neighbors [random; auto: corpus]",
     )
     dropout: float | None = help_field(
         None,
-        "dropout of hidden states and attention; of an LSTM that between its layers, all others are scaled with it "
-        "[0.1 (LSTM: 0.3), or that of --config or --init; auto: 0 for a new model]",
+        "dropout of hidden states and attention; for an LSTM that between its layers, with which its "
+        "other rates are scaled [0.1 (LSTM: 0.3), or that of --config or --init; auto: 0 for a new "
+        "model]",
     )
     rows_per_step: int = help_field(
         256,
-        "rows per optimizer step, or tracks of text; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium",
+        "rows per optimizer step, for recurrent language models tracks; auto: 32 for tiny, mini and "
+        "--init, 64 for small, 128 for medium",
         most=10**6,
     )
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
@@ -201,10 +205,14 @@ class PretrainingRunSettings:
         "learning rate of each layer as a fraction of that of the layer above [1; auto: 0.3846 with an LSTM of --init]",
     )
     activation_penalty: float | None = help_field(
-        None, "with carried state: weight of the mean square of the output after dropout (AR) [2; auto: 0]"
+        None,
+        "recurrent language models: weight of activation regularization (AR), the mean square of the "
+        "output after dropout [2; auto: 0]",
     )
     change_penalty: float | None = help_field(
-        None, "with carried state: weight of the mean square change of the output between two tokens (TAR) [1; auto: 0]"
+        None,
+        "recurrent language models: weight of temporal activation regularization (TAR), the mean "
+        "square change of the output between two tokens [1; auto: 0]",
     )
     micro_tokens: int | None = help_field(
         None,
@@ -213,8 +221,8 @@ class PretrainingRunSettings:
     )
     sampled_pieces: int | None = help_field(
         None,
-        "of a model of two directions: compare each piece with that many others, drawn by their frequency, instead of "
-        "all; for large vocabularies",
+        "for models of two directions: sampled softmax with this many negative pieces, drawn by "
+        "their frequency; for large vocabularies",
         most=10**7,
     )
     compile: bool = help_field(
@@ -223,10 +231,12 @@ class PretrainingRunSettings:
         "compiler on a CPU",
     )
     corpus_cache: str | None = help_field(
-        None, "of a corpus at an address (s3://...): the folder for its index [~/.cache/bertsmith/corpora]"
+        None, "for a corpus at an address (s3://...): folder for its index [~/.cache/bertsmith/corpora]"
     )
     cache_megabytes: int = help_field(
-        256, "of a corpus at an address: documents that are kept in memory; affects speed, not the result", most=10**7
+        256,
+        "for a corpus at an address: megabytes of documents to keep in memory; affects speed, not the result",
+        most=10**7,
     )
     evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")

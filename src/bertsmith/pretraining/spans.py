@@ -1,4 +1,4 @@
-"""How one document is split into instances: the walk over its sentences, for each row layout.
+"""Splits a document into instances, for each row layout.
 
 A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length
 of the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to

@@ -308,13 +308,13 @@ class PretrainingStream:
         room = settings.room
         found, openings = array("q"), array("d")
         counts, before = np.empty(len(ranks), dtype=np.int64), 0
-        for place, (rank, document) in enumerate(zip(ranks.tolist(), self._usable[ranks].tolist(), strict=True)):
+        for position, (rank, document) in enumerate(zip(ranks.tolist(), self._usable[ranks].tolist(), strict=True)):
             draw = uniforms(generator(seed, "walk", pass_number, document)).__next__
             short = draw() < settings.short_sequence_probability
             target = 2 + int(draw() * (room - 1)) if short else room
             walk(self._edges(document).tolist(), target, rank, len(self._usable), draw, found, openings)
-            counts[place] = len(found) // FIELDS - before
-            before += int(counts[place])
+            counts[position] = len(found) // FIELDS - before
+            before += int(counts[position])
         if pass_number not in self._counts and (len(self._counts) + 1) * len(self._usable) <= _CACHED_COUNTS:
             self._counts[pass_number] = np.zeros(len(self._usable), dtype=np.int32)
         if pass_number in self._counts:

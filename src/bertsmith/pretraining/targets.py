@@ -1,4 +1,4 @@
-"""The prediction targets of pre-training rows: the predicted positions and their gold pieces.
+"""The prediction targets of pre-training rows: predicted positions and gold pieces.
 
 N rows, T tokens, M predicted positions.
 """

@@ -99,8 +99,8 @@ def _one_of(
 
 def _several_labels(lines: Lines) -> str:
     """Scores of each label, calibration of the yes/no decisions, and mistakes, for multi-label examples."""
-    asked = (label for line in lines for label in line["gold"])
-    labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *asked]))
+    gold_labels = (label for line in lines for label in line["gold"])
+    labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *gold_labels]))
     chances = np.array([[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines])
     gold = np.array([[label in line["gold"] for label in labels] for line in lines])
     given = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
@@ -279,9 +279,9 @@ def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequenc
 def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], predicted: Sequence[int]) -> str:
     """Precision, recall and F1 of each label, from its counts."""
     rows = []
-    for label, hits, asked, given in zip(labels, right, gold, predicted, strict=True):
-        ratios = (hits / max(1, given), hits / max(1, asked), 2 * hits / max(1, asked + given))
-        rows.append([label, *(f"{ratio:.4f}" for ratio in ratios), f"{asked:,}", f"{given:,}"])
+    for label, hits, gold_labels, given in zip(labels, right, gold, predicted, strict=True):
+        ratios = (hits / max(1, given), hits / max(1, gold_labels), 2 * hits / max(1, gold_labels + given))
+        rows.append([label, *(f"{ratio:.4f}" for ratio in ratios), f"{gold_labels:,}", f"{given:,}"])
     return html.table(rows, ["label", *_RATIOS])
 
 

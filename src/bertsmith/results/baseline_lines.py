@@ -1,4 +1,4 @@
-"""The cheap systems of a run in words: their names, the lines of the command, and the rows of the page.
+"""The baselines of a run for display: their names, the printed lines, and the rows of the report.
 
 Everything is computed from the content of report.json.
 """
@@ -26,10 +26,10 @@ _OTHERWISE = "try more epochs, another learning rate or a model that was pre-tra
 
 
 def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
-    """The lines that the command prints: each cheap system with its main score, what ties, and whether one is better.
+    """The lines that the command prints: each baseline with its main score, what ties, and whether one is better.
 
     Args:
-        report: the content of report.json; older ones have no cheap systems.
+        report: the content of report.json; older ones have no baselines.
     """
     metric, lines = report["metric"], []
     for one in report.get("baselines", ()):
@@ -46,9 +46,9 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _tie(report: Mapping[str, Any]) -> list[str]:
-    """The line that names trainings and cheap systems that are no better, but within the interval of the best training.
+    """The line that names trainings and baselines that are no better, but within the interval of the best training.
 
-    Cheap systems that are better have a line of their own, see `verdict`.
+    Baselines that are better have a line of their own, see `verdict`.
     """
     metric = report["metric"]
     if metric not in report.get("intervals", {}):
@@ -64,7 +64,7 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(better: Mapping[str, Any]) -> str:
-    """One line: which cheap system scores higher than the fine-tuned model, by more than noise or not, and what to do.
+    """One line: which baseline scores higher than the fine-tuned model, by more than noise or not, and what to do.
 
     Args:
         better: from `better_baseline`.
@@ -89,7 +89,7 @@ def verdict(better: Mapping[str, Any]) -> str:
 
 
 def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
-    """The rows of a table of the cheap systems: name, each score with its interval, training examples, seconds.
+    """The rows of a table of the baselines: name, each score with its interval, training examples, seconds.
 
     Args:
         names: the scores of the columns.

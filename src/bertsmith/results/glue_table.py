@@ -1,4 +1,4 @@
-"""Own GLUE scores next to the published ones in a table, and their averages.
+"""The user's GLUE scores next to the published ones in a table, and their averages.
 
 Own scores are measured on dev data, published ones on the hidden test data: close, but not the same.
 """
@@ -25,20 +25,20 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
     Raises:
         InputError: a run has no report, its task is not part of GLUE, or the task occurs twice.
     """
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     for run in runs:
         path = run / "report.json" if run.is_dir() else run
         report = read_json(path)
         task = report.get("task") if isinstance(report, dict) else None
-        if task not in GLUE or task in found:
+        if task not in GLUE or task in result:
             raise InputError(
                 expected=f"the report of a GLUE task, one per task, in '{path}'",
-                found=f"{task!r}" + (" again" if task in found else ""),
+                found=f"{task!r}" + (" again" if task in result else ""),
                 fix="name one run per task",
             )
         scores = report.get("scores", {})
-        found[task] = {name: score["mean"] if isinstance(score, dict) else score for name, score in scores.items()}
-    return found
+        result[task] = {name: score["mean"] if isinstance(score, dict) else score for name, score in scores.items()}
+    return result
 
 
 def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:

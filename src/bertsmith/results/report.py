@@ -175,7 +175,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
 
 
 def _baselines(shown: Sequence[FinishedRun]) -> str:
-    """The cheap systems of each run, and which of them are better than its model; "" if none were computed."""
+    """The baselines of each run, and which of them are better than its model; "" if none were computed."""
     with_some = [run for run in shown if run.report.get("baselines")]  # missing in older reports
     if not with_some:
         return ""
@@ -194,7 +194,7 @@ def _baselines(shown: Sequence[FinishedRun]) -> str:
     text = (
         "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
     )
-    return html.section("Cheap systems on the dev examples", html.table(rows, header), html.note(text), *notes)
+    return html.section("Baselines on the dev examples", html.table(rows, header), html.note(text), *notes)
 
 
 def _published(run: FinishedRun) -> list[PublishedScore]:

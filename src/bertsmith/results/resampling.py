@@ -86,7 +86,7 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
         scores: names of scores.
         kind, lines, scheme: see `score_rows`.
     """
-    found = {}
+    result = {}
     for metric in scores if lines else ():
         made_of = score_rows(kind, metric, lines, scheme)
         if made_of is not None:
@@ -95,8 +95,8 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
             else:
                 low, high = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
             if low < high:
-                found[metric] = [low * made_of.unit, high * made_of.unit]
-    return found
+                result[metric] = [low * made_of.unit, high * made_of.unit]
+    return result
 
 
 def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
@@ -124,8 +124,8 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
     gold, tags = line["gold"], line["prediction"]["tags"]
     if not scheme:
         return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
-    asked, given = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
-    return [len(asked & given), len(asked), len(given)]
+    gold_spans, predicted_spans = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
+    return [len(gold_spans & predicted_spans), len(gold_spans), len(predicted_spans)]
 
 
 def _is_exact(line: Line) -> int:

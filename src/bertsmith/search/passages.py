@@ -130,7 +130,7 @@ def read_judgements(path: Path) -> Judgements:
     Raises:
         InputError: a line has another format, or judges the same passage twice for a query.
     """
-    found: Judgements = {}
+    result: Judgements = {}
     for number, line in enumerate(lines_of(file_text(path, what="judgements")), start=1):
         cells = line.split()
         if not cells:
@@ -149,12 +149,12 @@ def read_judgements(path: Path) -> Judgements:
             if number == 1:
                 continue  # the header
             raise InputError(expected=f"a number as gain in {place}", found=brief(said), fix="fix the line") from None
-        if passage in found.setdefault(query, {}):
+        if passage in result.setdefault(query, {}):
             raise InputError(
                 expected=f"each passage once per query, in {place}", found=f"{brief(passage)} again", fix="remove one"
             )
-        found[query][passage] = gain
-    return found
+        result[query][passage] = gain
+    return result
 
 
 def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = None) -> Judgements:

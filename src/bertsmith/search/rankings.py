@@ -84,17 +84,17 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
             fix="compute both with the same model",
         )
     asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
-    found = [
+    result = [
         Ranking(places=np.full((len(part), 1), NO_PASSAGE, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
         for part in asked
     ]
     for start in range(0, len(passages), _BLOCK):
         block = np.asarray(passages[start : start + _BLOCK], dtype=np.float32)
-        for number, (part, before) in enumerate(zip(asked, found, strict=True)):
+        for number, (part, before) in enumerate(zip(asked, result, strict=True)):
             scores = part @ block.T
             numbers = np.broadcast_to(np.arange(start, start + len(block), dtype=np.int64), scores.shape)
-            found[number] = best(np.hstack([before.scores, scores]), top, np.hstack([before.places, numbers]))
-    return joined(found)
+            result[number] = best(np.hstack([before.scores, scores]), top, np.hstack([before.places, numbers]))
+    return joined(result)
 
 
 def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:

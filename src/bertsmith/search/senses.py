@@ -309,9 +309,9 @@ def _in_sentence(sentence: str, wanted: Sequence[str], rules: TextRules) -> list
     tokens = basic_tokens_with_offsets(sentence, rules)
     size = len(wanted)
     return [
-        Occurrence(sentence=sentence, start=min(tokens[place].starts), end=max(tokens[place + size - 1].ends))
-        for place in range(len(tokens) - size + 1)
-        if [token.text for token in tokens[place : place + size]] == list(wanted)
+        Occurrence(sentence=sentence, start=min(tokens[position].starts), end=max(tokens[position + size - 1].ends))
+        for position in range(len(tokens) - size + 1)
+        if [token.text for token in tokens[position : position + size]] == list(wanted)
     ]
 
 

@@ -1,1 +1,1 @@
-"""Encoders of sentences beyond their training: evaluation, hard negatives, teachers, static vectors, few labels."""
+"""Sentence encoders beyond their training: evaluation, hard negatives, teachers, static vectors, few labels."""

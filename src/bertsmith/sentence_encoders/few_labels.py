@@ -1,4 +1,4 @@
-"""SetFit: from few labels, an encoder of sentences is trained on pairs of texts; a linear layer then reads its vectors.
+"""SetFit: trains a sentence encoder on pairs made from few labels, then a linear layer on its vectors.
 
 ::
 
@@ -21,7 +21,7 @@ from bertsmith.finetuning.training import BaseModel
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 from bertsmith.settings import require
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import SETTINGS_FILE

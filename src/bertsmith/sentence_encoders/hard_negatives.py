@@ -1,4 +1,4 @@
-"""Hard negatives: texts that a model takes for the partner of another text, although they are not.
+"""Hard negatives: texts that a model finds similar to another text, although they do not belong to it.
 
 Letters: Q first texts, C distinct second texts.
 
@@ -57,7 +57,7 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     for start in range(0, len(firsts), _BLOCK):
         scores = queries[start : start + _BLOCK] @ candidates.T  # [q, C]
         ranked[start : start + _BLOCK] = np.argsort(-scores, axis=1, kind="stable")[:, : ranked.shape[1]]
-    found: list[Example] = []
+    result: list[Example] = []
     mined = 0
     for pair in pairs:
         query, own = queries[row[pair.first]], candidates[place[str(pair.second)]]
@@ -72,8 +72,8 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
         mined += len(negatives)
         if negatives:
             texts = (pair.first, str(pair.second), *negatives)
-            found.append(TripletExample(id=pair.id, texts=texts, place=pair.place))
+            result.append(TripletExample(id=pair.id, texts=texts, place=pair.place))
         else:
-            found.append(pair)
+            result.append(pair)
     tell(f"hard negatives: {mined:,} for {len(pairs):,} pairs")
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Static vectors from any encoder: one pass over its vocabulary, and no encoder afterwards.
+"""Static vectors made from any encoder, with one pass over its vocabulary.
 
 Letters: V pieces of the vocabulary, D width of the encoder, K width of the static vectors.
 

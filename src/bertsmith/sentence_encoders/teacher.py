@@ -1,4 +1,4 @@
-"""A cross-encoder as the teacher of an encoder of sentences: its scores take the place of labels.
+"""A cross-encoder as the teacher of a sentence encoder: its scores replace labels.
 
 A cross-encoder reads both texts together, which is slower and more accurate than comparing vectors. Its score is the
 number it predicts, or the probability of the label for texts that belong together.

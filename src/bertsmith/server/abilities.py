@@ -55,14 +55,14 @@ def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":
 
 def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:
     """The pieces, ids and character offsets of each text."""
-    found = []
+    result = []
     for text in texts:
         pieces = model.tokenizer.encode_with_offsets(text, special_tokens=model.reads_specials())
         names = model.tokenizer.vocabulary.pieces
         ids = pieces.ids.tolist()
         offsets = [list(span) for span in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True)]
-        found.append({"pieces": [names[id] for id in ids], "ids": ids, "offsets": offsets})
-    return found
+        result.append({"pieces": [names[id] for id in ids], "ids": ids, "offsets": offsets})
+    return result
 
 
 def _endings(model: "Model", questions: Sequence[Any]) -> list[Sequence[Any]]:

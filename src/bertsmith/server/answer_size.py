@@ -1,4 +1,4 @@
-"""How many bytes of memory the answers of a request can take: an upper bound, known before anything is computed.
+"""Upper bounds on the memory of a request's answers, known before anything is computed.
 
 A reply can be thousands of times as large as its request: a text of one letter has a vector of 768 numbers, and a row
 of 128 tokens has two million attention weights. Each function here belongs to one route. The constants cover the answer
@@ -68,8 +68,8 @@ def labels(model: "Model", count: int) -> AnswerSize:
 
 def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
     """The size of the best endings."""
-    found = sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in of_one) for _, of_one in questions)
-    return AnswerSize(found)
+    result = sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in of_one) for _, of_one in questions)
+    return AnswerSize(result)
 
 
 def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
@@ -83,8 +83,8 @@ def answers(model: "Model", questions: Sequence[tuple[str, str]], n_best: int) -
     kept = min(model.max_answers + 1, MOST_CANDIDATES)  # no answer may follow the candidates
     shown = min(n_best, kept)
     objects, contexts = kept * _KEPT + shown * _SPAN, kept + 2 * (2 * shown + 1)
-    found = sum(_ITEM + objects + contexts * _json(context) for _, context in questions)
-    return AnswerSize(found, fix="lower n_best, or split it")
+    result = sum(_ITEM + objects + contexts * _json(context) for _, context in questions)
+    return AnswerSize(result, fix="lower n_best, or split it")
 
 
 def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:

@@ -64,7 +64,7 @@ def create_app(
     for route in ROUTES:
         app.add_api_route(route.path, endpoints[route.path], **route.document())
     app.include_router(_watch_router(service))
-    bodies = [route.asked for route in ROUTES]
+    bodies = [route.request_schema for route in ROUTES]
     app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
     app.include_router(page_router())
     for status, sentence in (

@@ -178,13 +178,13 @@ class Decompressor:
             RefusalError: 400, the chunk is not gzip, or something follows the end.
         """
         try:
-            found = self._member.decompress(chunk, most + 1)
+            result = self._member.decompress(chunk, most + 1)
         except zlib.error:
             raise _damaged() from None
         # A second member is allowed by the format and sent by no client; thousands of empty ones would be slow.
         if self._member.unused_data:
             raise _damaged()
-        return found
+        return result
 
     def end(self) -> None:
         """Returns if the body was complete.

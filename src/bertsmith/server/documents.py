@@ -1,4 +1,4 @@
-"""What browsers get: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
+"""The documents for browsers: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
 
 import html
 import json
@@ -41,16 +41,16 @@ class PageFile(NamedTuple):
 
 def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
     """The files below a folder, by relative path; empty if the folder does not exist."""
-    found = {}
+    result = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
             text = kind.startswith("text/") or kind.endswith(("json", "xml"))
             name = path.relative_to(folder).as_posix()
-            found[name] = PageFile(
+            result[name] = PageFile(
                 path.read_bytes(), f"{kind}; charset=utf-8" if text else kind, f'"{digest_file(path)[:32]}"'
             )
-    return found
+    return result
 
 
 def page_router(folder: Path = PAGE) -> APIRouter:
@@ -169,11 +169,11 @@ def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -
     yield f"<p>{title}: {html.escape(schema.get('description', ''))}</p><table>"
     for name, field in schema.get("properties", {}).items():
         optional = "" if name in required or title == "Reply" else " (optional)"
-        told = field.get("description", "")
+        description = field.get("description", "")
         if field.get("default") is not None:
-            told = f"{told}; default: {json.dumps(field['default'])}".removeprefix("; ")
+            description = f"{description}; default: {json.dumps(field['default'])}".removeprefix("; ")
         cells = (f"<code>{html.escape(name)}</code>{optional}", f"<code>{html.escape(_kind(field, schemas))}</code>")
-        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(told))) + "</tr>"
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(description))) + "</tr>"
     yield "</table>"
 
 

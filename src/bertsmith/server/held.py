@@ -1,4 +1,4 @@
-"""The memory of open requests: what they hold, and how much more may be held.
+"""The memory held by open requests, and how much more is available.
 
 The bytes of a body are held until its answers are computed. The answers are counted by an upper bound (`answer_size`)
 before anything is computed for them, and held until the client has received them. Together they stay below `max_held`:

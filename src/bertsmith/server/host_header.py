@@ -1,4 +1,4 @@
-"""Which values of the header Host are answered: the names of this machine, and those that the user allows.
+"""Accepted values of the header Host: the names of this machine, and those that the user allows.
 
 Any web page can make a browser send requests to 127.0.0.1 under a name that it controls (DNS rebinding), and
 read the replies. The header Host carries that name, so only known ones are answered. Clients other than

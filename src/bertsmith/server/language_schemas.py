@@ -8,7 +8,7 @@ from bertsmith.server.schemas import Asked, Items, Reply
 
 
 class CompleteAsked(Asked):
-    """Texts to continue; without temperature, top_k and top_p a continuation takes the likeliest piece each time."""
+    """Texts to continue; without temperature, top_k and top_p a continuation takes the most likely piece each time."""
 
     texts: Items[str]
     top: Annotated[int, Field(ge=1, le=1000, description="candidates for the next piece")] = 5
@@ -16,7 +16,8 @@ class CompleteAsked(Asked):
     temperature: Annotated[float | None, Field(ge=0, description="draw pieces, their scores divided by this")] = None
     top_k: Annotated[int | None, Field(ge=1, le=10**6, description="draw among this many pieces")] = None
     top_p: Annotated[
-        float | None, Field(gt=0, le=1, description="draw among the likeliest pieces with this probability together")
+        float | None,
+        Field(gt=0, le=1, description="sample from the most likely pieces that together have this probability"),
     ] = None
     seed: Annotated[int, Field(ge=0, le=2**63, description="seed of the draws")] = 1
 

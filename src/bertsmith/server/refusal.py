@@ -109,8 +109,8 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
         return RefusalError(422, f"expected the keys of this route; found {found}; {_FORM}")
     complaints: list[Any] = error.errors(include_url=False)
     furthest = max(map(_reach, complaints))
-    told = [complaint for complaint in complaints if _reach(complaint) == furthest]
-    kind, where, message = told[0]["type"], told[0]["loc"], told[0]["msg"]
+    deepest = [complaint for complaint in complaints if _reach(complaint) == furthest]
+    kind, where, message = deepest[0]["type"], deepest[0]["loc"], deepest[0]["msg"]
     if kind == "json_invalid":
         return RefusalError(400, f"expected a body of JSON in UTF-8; found {message.removeprefix('Invalid JSON: ')}")
     if kind == "value_error":
@@ -125,9 +125,9 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
         return RefusalError(422, f"{_place(where[:-1])}expected a pair of texts; found fewer; {_FORM}")
     # Error types that are not in the table use pydantic's message.
     expected = dict.fromkeys(
-        _EXPECTED.get(one["type"], f"a valid value ({one['msg']})").format_map(one.get("ctx", {})) for one in told
+        _EXPECTED.get(one["type"], f"a valid value ({one['msg']})").format_map(one.get("ctx", {})) for one in deepest
     )
-    return RefusalError(422, f"{_place(where)}expected {' or '.join(expected)}; found {_shown(told[0])}; {_FORM}")
+    return RefusalError(422, f"{_place(where)}expected {' or '.join(expected)}; found {_shown(deepest[0])}; {_FORM}")
 
 
 def _reach(complaint: Mapping[str, Any]) -> tuple[bool, int, list[int]]:

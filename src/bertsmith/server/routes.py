@@ -108,13 +108,13 @@ class ModelRoute:
 
     Attributes:
         path: the path for POST requests.
-        asked: the schema of the body.
+        request_schema: the schema of the body.
         reply: the schema of the reply.
         handler: returns the reply to a body.
     """
 
     path: str
-    asked: type[BaseModel]
+    request_schema: type[BaseModel]
     reply: type[BaseModel]
     handler: Handler
 
@@ -125,7 +125,7 @@ class ModelRoute:
             lease = request.state.answers = Lease(service.held)
             reply: Response | None = None
             try:
-                async with service.reader.read(request, self.asked) as body:
+                async with service.reader.read(request, self.request_schema) as body:
                     listed = await self.handler(service, request, body)
                     content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
                 reply = ModelReply(content, lease, service.settings.seconds_to_read(len(content)))
@@ -142,12 +142,12 @@ class ModelRoute:
 
     def document(self) -> dict[str, Any]:
         """The arguments for FastAPI's `add_api_route`, for the OpenAPI document."""
-        schema = {"$ref": f"#/components/schemas/{self.asked.__name__}"}
+        schema = {"$ref": f"#/components/schemas/{self.request_schema.__name__}"}
         return {
             "methods": ["POST"],
             "name": self.handler.__name__,
             "summary": self.handler.__doc__,
-            "description": self.asked.__doc__,
+            "description": self.request_schema.__doc__,
             "responses": {200: {"model": self.reply}, **_ERRORS},
             "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
         }
@@ -156,11 +156,11 @@ class ModelRoute:
 ROUTES: list[ModelRoute] = []
 
 
-def _post(path: str, asked: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
-    """A decorator that registers a handler as a route for bodies of the schema `asked`."""
+def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
+    """A decorator that registers a handler as a route for bodies of the schema `request_schema`."""
 
     def register(handler: Handler) -> Handler:
-        ROUTES.append(ModelRoute(path, asked, reply, handler))
+        ROUTES.append(ModelRoute(path, request_schema, reply, handler))
         return handler
 
     return register
@@ -176,18 +176,18 @@ def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int =
 
 
 @_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
-async def embeddings(service: Service, request: Request, asked: schemas.EmbeddingsAsked) -> Listed:
+async def embeddings(service: Service, request: Request, body: schemas.EmbeddingsAsked) -> Listed:
     """One vector per text, in OpenAI's format."""
-    host, ability = service.hosts.find(asked.model, "embed")
+    host, ability = service.hosts.find(body.model, "embed")
     width = host.model.width
-    if asked.dimensions is not None and asked.dimensions > width:
+    if body.dimensions is not None and body.dimensions > width:
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
-    texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
-    size = answer_size.vectors(host.model, len(texts), packed=asked.encoding_format == "base64")
-    options = () if asked.prompt_name is None else (("prompt", asked.prompt_name),)
+    texts = await _texts_of_input(service, body.input, host.model.tokenizer)
+    size = answer_size.vectors(host.model, len(texts), packed=body.encoding_format == "base64")
+    options = () if body.prompt_name is None else (("prompt", body.prompt_name),)
     work = await service.work(request, host, ability, texts, size, options)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
-    shown = _openai_embeddings(work.answers, asked.encoding_format, asked.dimensions)
+    shown = _openai_embeddings(work.answers, body.encoding_format, body.dimensions)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
@@ -214,106 +214,106 @@ async def _texts_of_input(service: Service, given: Any, tokenizer: Any) -> list[
 
 
 @_post("/predict", schemas.PredictAsked, schemas.PredictReply)
-async def predict(service: Service, request: Request, asked: schemas.PredictAsked) -> Listed:
+async def predict(service: Service, request: Request, body: schemas.PredictAsked) -> Listed:
     """The label, the number or the best ending."""
-    if asked.questions is not None:
-        host, ability = service.hosts.find(asked.model, "choose")
-        questions = [(question.context, question.endings) for question in asked.questions]
-        endings = sum(len(question.endings) for question in asked.questions)
+    if body.questions is not None:
+        host, ability = service.hosts.find(body.model, "choose")
+        questions = [(question.context, question.endings) for question in body.questions]
+        endings = sum(len(question.endings) for question in body.questions)
         size = answer_size.endings(questions)
         work = await service.work(request, host, ability, questions, size, texts=endings)
     else:
-        assert asked.texts is not None, "the schema requires one of the two"
-        host, ability = service.hosts.find(asked.model, "classify", "score")
-        size = answer_size.labels(host.model, len(asked.texts))
-        work = await service.work(request, host, ability, asked.texts, size)
+        assert body.texts is not None, "the schema requires one of the two"
+        host, ability = service.hosts.find(body.model, "classify", "score")
+        size = answer_size.labels(host.model, len(body.texts))
+        work = await service.work(request, host, ability, body.texts, size)
     small = len(work.answers) * len(host.model.labels)
     return _listed("predictions", _plain(work.answers), work, host.name, small)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
-async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Listed:
+async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Listed:
     """The entities of each text, and the tag of each word."""
-    host, ability = service.hosts.find(asked.model, "tag")
-    work = await service.work(request, host, ability, asked.texts, answer_size.words(host.model, asked.texts))
+    host, ability = service.hosts.find(body.model, "tag")
+    work = await service.work(request, host, ability, body.texts, answer_size.words(host.model, body.texts))
     words = sum(len(found.words) for found in work.answers)
     return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
 
 
 @_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
-async def answer(service: Service, request: Request, asked: schemas.AnswerAsked) -> Listed:
+async def answer(service: Service, request: Request, body: schemas.AnswerAsked) -> Listed:
     """Answers to questions from their contexts, which may have any length."""
-    host, ability = service.hosts.find(asked.model, "answer")
-    questions = [(question.question, question.context) for question in asked.questions]
-    size = answer_size.answers(host.model, questions, asked.n_best)
+    host, ability = service.hosts.find(body.model, "answer")
+    questions = [(question.question, question.context) for question in body.questions]
+    size = answer_size.answers(host.model, questions, body.n_best)
     work = await service.work(request, host, ability, questions, size, (("n_best", answer_size.MOST_CANDIDATES),))
-    shown = (_answers(found, asked.n_best) for found in _plain(work.answers))
+    shown = (_answers(found, body.n_best) for found in _plain(work.answers))
     return _listed("predictions", shown, work, host.name)
 
 
 @_post("/fill", schemas.FillAsked, schemas.FillReply)
-async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> Listed:
+async def fill(service: Service, request: Request, body: schemas.FillAsked) -> Listed:
     """The most probable pieces for each [MASK]."""
-    host, ability = service.hosts.find(asked.model, "fill")
-    size = answer_size.candidates(host.model, asked.texts, asked.top)
-    work = await service.work(request, host, ability, asked.texts, size, (("top", asked.top),))
+    host, ability = service.hosts.find(body.model, "fill")
+    size = answer_size.candidates(host.model, body.texts, body.top)
+    work = await service.work(request, host, ability, body.texts, size, (("top", body.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
     return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
 
 @_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
-async def complete(service: Service, request: Request, asked: language_schemas.CompleteAsked) -> Listed:
-    """The likeliest next pieces of each text, and its continuation."""
-    host, ability = service.hosts.find(asked.model, "complete")
-    size = answer_size.completions(host.model, asked.texts, asked.top, asked.tokens)
+async def complete(service: Service, request: Request, body: language_schemas.CompleteAsked) -> Listed:
+    """The most likely next pieces of each text, and its continuation."""
+    host, ability = service.hosts.find(body.model, "complete")
+    size = answer_size.completions(host.model, body.texts, body.top, body.tokens)
     names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
-    options = tuple((name, getattr(asked, name)) for name in names)
-    work = await service.work(request, host, ability, asked.texts, size, options)
-    return _listed("predictions", _plain(work.answers), work, host.name, len(asked.texts) * (asked.top + asked.tokens))
+    options = tuple((name, getattr(body, name)) for name in names)
+    work = await service.work(request, host, ability, body.texts, size, options)
+    return _listed("predictions", _plain(work.answers), work, host.name, len(body.texts) * (body.top + body.tokens))
 
 
 @_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
-async def perplexity(service: Service, request: Request, asked: language_schemas.PerplexityAsked) -> Listed:
+async def perplexity(service: Service, request: Request, body: language_schemas.PerplexityAsked) -> Listed:
     """How well a language model predicts each text."""
-    host, ability = service.hosts.find(asked.model, "perplexity")
-    size = answer_size.predicted(len(asked.texts))
-    work = await service.work(request, host, ability, asked.texts, size)
+    host, ability = service.hosts.find(body.model, "perplexity")
+    size = answer_size.predicted(len(body.texts))
+    work = await service.work(request, host, ability, body.texts, size)
     return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)
-async def next_sentence(service: Service, request: Request, asked: schemas.NextAsked) -> Listed:
+async def next_sentence(service: Service, request: Request, body: schemas.NextAsked) -> Listed:
     """The probability that the second text of a pair follows the first."""
-    host, ability = service.hosts.find(asked.model, "next_sentence")
-    size = answer_size.echoes(asked.pairs, len(asked.pairs))
-    work = await service.work(request, host, ability, asked.pairs, size)
+    host, ability = service.hosts.find(body.model, "next_sentence")
+    size = answer_size.echoes(body.pairs, len(body.pairs))
+    work = await service.work(request, host, ability, body.pairs, size)
     return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
-async def rerank(service: Service, request: Request, asked: schemas.RerankAsked) -> Listed:
+async def rerank(service: Service, request: Request, body: schemas.RerankAsked) -> Listed:
     """Passages ranked by relevance to a query."""
-    host, ability = service.hosts.find(asked.model, "rerank")
-    pairs = [(asked.query, passage) for passage in asked.passages]
+    host, ability = service.hosts.find(body.model, "rerank")
+    pairs = [(body.query, passage) for passage in body.passages]
     size = answer_size.echoes((), len(pairs))
-    work = await service.work(request, host, ability, pairs, size, (("query", asked.query),))
-    return _listed("results", _ranked(work.answers, asked.top), work, host.name)
+    work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
+    return _listed("results", _ranked(work.answers, body.top), work, host.name)
 
 
 @_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
-async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAsked) -> Listed:
+async def tokenize(service: Service, request: Request, body: schemas.TokenizeAsked) -> Listed:
     """The pieces of each text, with character offsets."""
-    host, ability = service.hosts.find(asked.model, "pieces")
-    work = await service.work(request, host, ability, asked.texts, answer_size.pieces(asked.texts))
+    host, ability = service.hosts.find(body.model, "pieces")
+    work = await service.work(request, host, ability, body.texts, answer_size.pieces(body.texts))
     pieces = sum(len(found["ids"]) for found in work.answers)
     return _listed("texts", iter(work.answers), work, host.name, pieces)
 
 
 @_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
-async def attention(service: Service, request: Request, asked: schemas.AttentionAsked) -> Listed:
+async def attention(service: Service, request: Request, body: schemas.AttentionAsked) -> Listed:
     """The attention weights of each head of each layer."""
-    host, ability = service.hosts.find(asked.model, "attention")
-    item = asked.text if asked.pair is None else (asked.text, asked.pair)
+    host, ability = service.hosts.find(body.model, "attention")
+    item = body.text if body.pair is None else (body.text, body.pair)
     work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
     found = work.answers[0]
     return Listed("attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage}, _LARGE)

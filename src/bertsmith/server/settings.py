@@ -27,7 +27,7 @@ class ServerSettings:
     )
     max_held: int = help_field(
         536_870_912,
-        "maximum bytes of all open requests and their answers; the answers to one may take half of them",
+        "maximum bytes of all open requests and their replies; the reply to one may take half of them",
         most=_MOST,
     )
     max_connections: int = help_field(512, "maximum connections; excess ones get 503 with Retry-After", most=_MOST)

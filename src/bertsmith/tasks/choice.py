@@ -20,7 +20,7 @@ from bertsmith.errors import InputError
 from bertsmith.settings import require
 from bertsmith.tasks.settings import WINDOWED, TaskSettings
 from bertsmith.tasks.task import Prediction, TaskWithLoss
-from bertsmith.tasks.whole_texts import require_segments
+from bertsmith.tasks.whole_texts import head_on_rows, require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
@@ -74,17 +74,7 @@ class ChoiceTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row: the score of an ending."""
-        from bertsmith.heads.task_head import Head
-
-        spec = self.spec
-        return Head(
-            part="classifier",
-            outputs=1,
-            pooled=True,
-            reads=spec.reads,
-            is_pair=spec.has_two_texts,
-            cells=spec.bilstm_cells,
-        )
+        return head_on_rows(self.spec, 1)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.

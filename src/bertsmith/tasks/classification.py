@@ -37,6 +37,7 @@ from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
     encode_texts,
+    head_on_rows,
     pooled_logits,
     pooled_units,
     require_segments,
@@ -63,18 +64,7 @@ class ClassificationTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per label on the vector of a row."""
-        from bertsmith.heads.task_head import Head
-
-        spec = self.spec
-        return Head(
-            part="classifier",
-            outputs=len(self.spec.labels),
-            pooled=True,
-            reads=spec.reads,
-            is_pair=spec.has_two_texts,
-            cells=spec.bilstm_cells,
-            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
-        )
+        return head_on_rows(self.spec, len(self.spec.labels))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""
@@ -227,8 +217,8 @@ class ClassificationTask(TaskWithLoss):
 
     def _with_unknown(self, examples: Sequence[Example]) -> tuple[str, ...]:
         """The labels of the spec, followed by those that only the examples have."""
-        asked = {name for example in examples for name in labels_of(example)}
-        return (*self.spec.labels, *sorted(asked - set(self.spec.labels)))
+        gold = {name for example in examples for name in labels_of(example)}
+        return (*self.spec.labels, *sorted(gold - set(self.spec.labels)))
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
@@ -290,7 +280,7 @@ class ClassificationTask(TaskWithLoss):
             return None
         gold, _ = self.numbers(examples, predictions)
         shares = np.array([one.probabilities[1] for one in predictions])
-        found = list(predictions)
+        result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
@@ -299,23 +289,23 @@ class ClassificationTask(TaskWithLoss):
                 label = spec.labels[int(shares[index] >= fitted)]
                 chance = predictions[index].probabilities[spec.labels.index(label)]
                 changed = {"label": label, "probability": chance, "chosen": (label,)}
-                found[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
-        return found
+                result[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
+        return result
 
     def _cross_fitted_labels(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> list[LabelPrediction]:
         """The predictions of several labels with a threshold that was fitted to the other folds."""
         gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
-        found = list(predictions)
+        result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
                 fitted = best_label_threshold(gold[others], chances[others], self._thresholded)
             for index in np.flatnonzero(~others).tolist():
                 chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(chances[index] >= fitted))
-                found[index] = dataclasses.replace(predictions[index], chosen=chosen)
-        return found
+                result[index] = dataclasses.replace(predictions[index], chosen=chosen)
+        return result
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""

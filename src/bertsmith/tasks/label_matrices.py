@@ -1,4 +1,4 @@
-"""Gold and predicted labels of texts with several of them as matrices, and what a hierarchy of labels means for them.
+"""Gold and predicted labels of multi-label texts as matrices, and the effect of a label hierarchy on them.
 
 Letters: E examples, K labels.
 """
@@ -20,10 +20,10 @@ def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.N
     """
     number = {label: place for place, label in enumerate(labels)}
     given = [[number[name] for name in row if name in number] for row in names]
-    found = np.zeros((len(given), len(labels)), dtype=np.bool_)
+    result = np.zeros((len(given), len(labels)), dtype=np.bool_)
     rows = np.repeat(np.arange(len(given)), [len(row) for row in given])
-    found[rows, [place for row in given for place in row]] = True
-    return found
+    result[rows, [place for row in given for place in row]] = True
+    return result
 
 
 def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Sequence[str]) -> npt.NDArray[Values]:
@@ -42,12 +42,12 @@ def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Se
         return values
     number = {label: place for place, label in enumerate(labels)}
     above = [number[name] if name else -1 for name in parents]
-    found = values.copy()
+    result = values.copy()
     # The deepest labels first, so that a value reaches the top.
     for place in sorted(range(len(above)), key=lambda place: -_depth(place, above)):
         if above[place] >= 0:
-            np.maximum(found[:, above[place]], found[:, place], out=found[:, above[place]])
-    return found
+            np.maximum(result[:, above[place]], result[:, place], out=result[:, above[place]])
+    return result
 
 
 def _depth(place: int, above: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""What a classifier answers for a text: its labels, with their probabilities."""
+"""The prediction of a classifier for a text: its labels, with their probabilities."""
 
 import dataclasses
 from collections.abc import Sequence

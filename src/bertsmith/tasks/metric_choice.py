@@ -1,4 +1,4 @@
-"""The score by which models are selected, if it is not that of the task."""
+"""Selecting models by another metric than that of the task."""
 
 import dataclasses
 

@@ -68,9 +68,9 @@ def task_name(name: str) -> str:
         ConfigError: there is no such task.
     """
     plain = {known.replace("-", ""): known for known in TASK_NAMES}
-    found = plain.get(name.lower().replace("-", "").replace("_", ""))
-    require(found is not None, expected="a known task", found=repr(name), fix=nearest(name.lower(), TASK_NAMES))
-    return cast("str", found)
+    result = plain.get(name.lower().replace("-", "").replace("_", ""))
+    require(result is not None, expected="a known task", found=repr(name), fix=nearest(name.lower(), TASK_NAMES))
+    return cast("str", result)
 
 
 def kind_of(name: str) -> str:

@@ -112,8 +112,8 @@ def encode_questions(
         numbers.setdefault(question.context, len(numbers))
     different = contexts_of(list(numbers), tokenizer)
     contexts = [different[numbers[question.context]] for question in questions]
-    asked = tokenizer.encode_batch([question.question for question in questions])
-    layout = _layout(asked, contexts, tokenizer, settings)
+    encoded = tokenizer.encode_batch([question.question for question in questions])
+    layout = _layout(encoded, contexts, tokenizer, settings)
     targets = None
     if questions and all(question.answers or question.is_impossible for question in questions):
         answer = _answer_pieces(questions, contexts, tokenizer)[layout.example_of_row]
@@ -149,11 +149,11 @@ class _Layout(NamedTuple):
     has_max_context: npt.NDArray[np.bool_]
 
 
-def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, settings: TaskSettings) -> _Layout:
+def _layout(questions: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, settings: TaskSettings) -> _Layout:
     """The windows of all questions; only contexts too long for one window are processed individually."""
     template = tokenizer.template
     room = settings.max_length - template.num_special(2)
-    kept = [ids[: settings.max_question] for ids in asked]
+    kept = [ids[: settings.max_question] for ids in questions]
     cut: dict[int, Windows] = {}
     for number, (ids, context) in enumerate(zip(kept, contexts, strict=True)):
         if len(ids) + len(context.ids) > room:
@@ -181,7 +181,7 @@ def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, s
         max_length=settings.max_length,
     )
     kept_lengths = np.array([len(ids) for ids in kept], dtype=np.int64)
-    lost = (asked.lengths - kept_lengths)[example_of_row]
+    lost = (questions.lengths - kept_lengths)[example_of_row]
     first_positions = (template.second_text(0) + kept_lengths)[example_of_row]
     has_max_context = np.zeros(len(rows.token_ids), dtype=np.bool_)
     has_max_context[places_of(rows.offsets[:-1] + first_positions, ends - starts)] = True

@@ -21,6 +21,7 @@ from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
     encode_texts,
+    head_on_rows,
     pooled_logits,
     pooled_units,
     require_segments,
@@ -66,18 +67,7 @@ class RegressionTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row."""
-        from bertsmith.heads.task_head import Head
-
-        spec = self.spec
-        return Head(
-            part="classifier",
-            outputs=1,
-            pooled=True,
-            reads=spec.reads,
-            is_pair=spec.has_two_texts,
-            cells=spec.bilstm_cells,
-            windows=HIERARCHICAL.get(spec.settings.long_text, ""),
-        )
+        return head_on_rows(self.spec, 1)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts are present and gold values are numbers; see `Task.check`."""

@@ -36,8 +36,9 @@ class TaskSettings:
     )
     both_orders: bool = help_field(
         False,
-        "classification and regression of pairs: read each pair in both orders, and pool both scores, so that the "
-        "order does not matter; with pooling sum, an output layer scores the sum of both states, as GPT's does",
+        "classification and regression of pairs: encode each pair in both orders and pool both "
+        "scores, so that the order does not matter; with pooling sum, the output layer scores the "
+        "sum of both states, as in GPT",
     )
     max_question: int = help_field(64, "maximum tokens of a question", most=10**6)
     max_answer: int = help_field(30, "maximum tokens of an answer", most=10**6)
@@ -47,18 +48,19 @@ class TaskSettings:
     )
     tune_threshold: bool = help_field(
         False,
-        "classification with two labels, or with several for a text: fit on the dev examples, for the metric, the "
-        "probability above which the second label, or a label, is predicted",
+        "binary and multi-label classification: tune the threshold on the probability of a label for "
+        "the best metric on the dev examples",
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     query_prompt: str = help_field(
-        "", "similarity, pairs, triplets: put in front of the first text of each example, and of queries in `search`"
+        "", "similarity, pairs, triplets: prompt before the first text of each example, and before queries in `search`"
     )
     passage_prompt: str = help_field(
-        "", "similarity, pairs, triplets: put in front of the other texts, and of passages in `search`"
+        "", "similarity, pairs, triplets: prompt before the other texts, and before passages in `search`"
     )
     constrained_tags: bool = help_field(
-        True, "tagging: answer only sequences of tags that their scheme allows; otherwise each word's most likely tag"
+        True,
+        "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
     )
 
     def __post_init__(self) -> None:
@@ -81,14 +83,15 @@ class TaskSettings:
 class ColumnSettings:
     """The columns that hold the parts of an example, for tasks without a fixed format, and the rows that are read."""
 
-    text_column: str | None = help_field(None, "column of the text [found by its name]")
-    pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
-    label_column: str | None = help_field(None, "column of the label [found by its name]")
+    text_column: str | None = help_field(None, "column of the text [detected by name]")
+    pair_column: str | None = help_field(None, "column of the second text, for pairs [detected by name]")
+    label_column: str | None = help_field(None, "column of the label [detected by name]")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
     hierarchy: str | None = help_field(
         None,
-        "multi-label and patents: a file with a label, a tab and its parent on each line, or cpc: the parents are in "
-        "the codes. Parents are learned, and predicted with their labels",
+        "multi-label and patents: hierarchy of the labels: a file with a label, a tab and its parent "
+        "on each line, or cpc (the codes contain their parents). Parents are trained and predicted "
+        "with their labels",
     )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")

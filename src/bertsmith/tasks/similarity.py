@@ -1,4 +1,4 @@
-"""Encoders of sentences: vectors of texts whose cosine says how similar they are, or whether they belong together.
+"""Sentence encoders: vectors of texts whose cosine measures how similar they are, or whether they belong together.
 
 Letters: U units, E examples, R rows, D width of the vectors.
 
@@ -169,7 +169,7 @@ class SimilarityTask(Task):
         groups = _Groups.of(self.spec.objective if training else "", examples, self.spec.name == TEXTS)
         settings = self.spec.settings
         prompts = (settings.query_prompt, settings.passage_prompt)
-        every = [prompts[place > 0] + text for texts in groups.texts for place, text in enumerate(texts)]
+        every = [prompts[position > 0] + text for texts in groups.texts for position, text in enumerate(texts)]
         # As `Embedder` reads them, so that vectors in training, of `embed` and of the server are the same.
         encoded = tokenizer.encode_batch(every, special_tokens="own")
         rows = pack_rows(encoded, template=tokenizer.template, max_length=settings.max_length)
@@ -199,10 +199,10 @@ class SimilarityTask(Task):
             number = {label: index for index, label in enumerate(self.spec.labels)}
             return np.array([number[label] for label in groups.labels], dtype=np.int64)
         ids: dict[str, int] = {}
-        found = np.full((len(groups.texts), max(map(len, groups.texts))), NO_TEXT, dtype=np.int64)
-        for row, texts in zip(found, groups.texts, strict=True):
+        result = np.full((len(groups.texts), max(map(len, groups.texts))), NO_TEXT, dtype=np.int64)
+        for row, texts in zip(result, groups.texts, strict=True):
             row[: len(texts)] = [ids.setdefault(text.strip(), len(ids)) for text in texts]
-        return found
+        return result
 
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
@@ -339,11 +339,11 @@ def similarity_scores(
     Args:
         widths: also score the first numbers of the vectors, under names such as `spearman@64`.
     """
-    found = _scores_of_width(examples, vectors)
+    result = _scores_of_width(examples, vectors)
     for width in widths:
         part = _scores_of_width(examples, [one[:, :width] for one in vectors])
-        found |= {f"{name}@{width}": value for name, value in part.items()}
-    return found
+        result |= {f"{name}@{width}": value for name, value in part.items()}
+    return result
 
 
 def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:

@@ -300,10 +300,10 @@ def _check_answers(question: QuestionExample) -> None:
             fix="remove the answers, or do not mark it as impossible",
         )
     for answer in question.answers:
-        stands = question.context[max(0, answer.start) : max(0, answer.start) + len(answer.text)]
-        if answer.start < 0 or not answer.text.strip() or stands != answer.text:
+        marked = question.context[max(0, answer.start) : max(0, answer.start) + len(answer.text)]
+        if answer.start < 0 or not answer.text.strip() or marked != answer.text:
             raise InputError(
                 expected=f"answer {answer.text!r} at character {answer.start} of the context in {question.place}",
-                found=repr(stands),
+                found=repr(marked),
                 fix="correct answer_start or remove the answer",
             )

@@ -1,4 +1,4 @@
-"""The documents around drawn sentences: the context of a sentence is that of its file, whichever sentences are used.
+"""The document of each sentence, kept when sentences are sampled: the context is that of the file.
 
 Letter: E examples. Training on a sample of a file (`--limit`), or holding part of it out, separates sentences from
 their neighbors. With `document_context` each sentence therefore keeps the words of its whole document, which all
@@ -16,14 +16,14 @@ from bertsmith.encoding.units import Ints
 
 def with_surroundings(sentences: Sequence[TaggedExample]) -> list[TaggedExample]:
     """The sentences of a file, each with the words of its document."""
-    found: list[TaggedExample] = []
+    result: list[TaggedExample] = []
     for first, past in _documents(sentences):
         words = tuple(sentence.words for sentence in sentences[first:past])
-        found += [
-            dataclasses.replace(sentence, surroundings=Surroundings(words, place))
-            for place, sentence in enumerate(sentences[first:past])
+        result += [
+            dataclasses.replace(sentence, surroundings=Surroundings(words, position))
+            for position, sentence in enumerate(sentences[first:past])
         ]
-    return found
+    return result
 
 
 def in_documents(sentences: Sequence[TaggedExample]) -> tuple[list[TaggedExample], Ints]:
@@ -31,7 +31,7 @@ def in_documents(sentences: Sequence[TaggedExample]) -> tuple[list[TaggedExample
 
     Consecutive sentences of one document share it; sentences without surroundings stay as they are.
     """
-    found: list[TaggedExample] = []
+    result: list[TaggedExample] = []
     places: list[int] = []
     open_words: tuple[tuple[str, ...], ...] | None = None
     number = done = 0  # of the open document, and how many of its sentences are there
@@ -39,15 +39,15 @@ def in_documents(sentences: Sequence[TaggedExample]) -> tuple[list[TaggedExample
         around = sentence.surroundings
         is_open = around is not None and around.sentences is open_words and around.place >= done
         if not is_open:
-            found += _fillers(open_words or (), done, None, number)
+            result += _fillers(open_words or (), done, None, number)
             number, done, open_words = number + 1, 0, None if around is None else around.sentences
         if around is not None:
-            found += _fillers(around.sentences, done, around.place, number)
+            result += _fillers(around.sentences, done, around.place, number)
             done = around.place + 1
-        places.append(len(found))
-        found.append(sentence if around is None else dataclasses.replace(sentence, document=-number))
-    found += _fillers(open_words or (), done, None, number)
-    return found, np.array(places, dtype=np.int64)
+        places.append(len(result))
+        result.append(sentence if around is None else dataclasses.replace(sentence, document=-number))
+    result += _fillers(open_words or (), done, None, number)
+    return result, np.array(places, dtype=np.int64)
 
 
 def _fillers(document: Sequence[tuple[str, ...]], first: int, past: int | None, number: int) -> Iterator[TaggedExample]:
@@ -58,7 +58,7 @@ def _fillers(document: Sequence[tuple[str, ...]], first: int, past: int | None, 
 def _documents(sentences: Sequence[TaggedExample]) -> Iterator[tuple[int, int]]:
     """Where each document begins and ends."""
     first = 0
-    for place in range(1, len(sentences) + 1):
-        if place == len(sentences) or sentences[place].document != sentences[first].document:
-            yield first, place
-            first = place
+    for position in range(1, len(sentences) + 1):
+        if position == len(sentences) or sentences[position].document != sentences[first].document:
+            yield first, position
+            first = position

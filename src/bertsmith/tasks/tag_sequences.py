@@ -1,4 +1,4 @@
-"""The best sequence of tags that a scheme allows: an I-PER after an O, say, is never an answer.
+"""The most likely sequence of tags that a scheme allows: never an I-PER after an O, for example.
 
 Letters: W words of all sentences, E sentences, G sentences that are searched, K tags, C sets of tags.
 
@@ -86,11 +86,11 @@ def _search(scores: Floats, begins: Ints, lengths: Ints, follows: Bools) -> tupl
     tag = totals.argmax(axis=-1)
     exists = np.isfinite(totals.max(axis=-1))
     starts = np.cumsum(lengths) - lengths
-    found = np.empty(int(lengths.sum()), dtype=np.int64)
+    result = np.empty(int(lengths.sum()), dtype=np.int64)
     for word in range(int(lengths[0]) - 1, 0, -1):
         origin = origins[word - 1]
         count = len(origin)
-        found[starts[:count] + word] = tag[:count]
+        result[starts[:count] + word] = tag[:count]
         tag[:count] = origin[np.arange(count), set_of_tag[tag[:count]]]
-    found[starts] = tag
-    return found, exists
+    result[starts] = tag
+    return result, exists

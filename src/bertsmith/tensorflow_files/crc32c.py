@@ -124,15 +124,15 @@ def _zeros(power: int) -> tuple[int, ...]:
     """The result of 2**power zero bytes for each of the 32 bits of a register."""
     if power == 0:
         table = _tables()[0].tolist()
-        return tuple(table[bit & 0xFF] ^ (bit >> 8) for bit in (1 << place for place in range(32)))
+        return tuple(table[bit & 0xFF] ^ (bit >> 8) for bit in (1 << position for position in range(32)))
     half = _zeros(power - 1)
     return tuple(_apply(half, value) for value in half)
 
 
 def _apply(columns: tuple[int, ...], register: int) -> int:
     result = 0
-    for place, column in enumerate(columns):
-        if register >> place & 1:
+    for position, column in enumerate(columns):
+        if register >> position & 1:
             result ^= column
     return result
 

@@ -141,16 +141,16 @@ def _between(start: bytes, limit: bytes) -> bytes:
 
 def _after(key: bytes) -> bytes:
     """A short key that is not before `key`."""
-    for place, byte in enumerate(key):
+    for position, byte in enumerate(key):
         if byte != 0xFF:
-            return key[:place] + bytes([byte + 1])
+            return key[:position] + bytes([byte + 1])
     return key
 
 
 def _common(a: bytes, b: bytes) -> int:
     """The length of the common prefix of two keys, in bytes."""
     longest = min(len(a), len(b))
-    return next((place for place in range(longest) if a[place] != b[place]), longest)
+    return next((position for position in range(longest) if a[position] != b[position]), longest)
 
 
 def _read_handle(data: bytes, at: int, end: int) -> tuple[tuple[int, int], int]:

@@ -1,4 +1,4 @@
-"""What a character is: dropped, white space, a sign, Chinese, an accent; its lower case and its decomposition.
+"""Character classes: removed, white space, symbol, Chinese, accent; lower case and decomposition.
 
 `PYTHON` is the original code: the Unicode tables of the running Python, so a newer Python knows more characters.
 `HUGGINGFACE` is the Rust library `tokenizers`, from tables of our own, the same under every Python. The characters on
@@ -161,24 +161,24 @@ def _has(table: str, character: str) -> bool:
 @functools.cache
 def _classes() -> dict[int, int]:
     numbers = list(map(int, tables.CLASSES.split()))
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     end = 0
     for gap, length, value in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
         start, end = end + gap, end + gap + length
-        found |= dict.fromkeys(range(start, end), value)
-    return found
+        result |= dict.fromkeys(range(start, end), value)
+    return result
 
 
 @functools.cache
 def _lower() -> dict[int, int | str]:
     numbers = list(map(int, tables.LOWER.split()))
-    found: dict[int, int | str] = {0x130: "i\u0307"}  # the only one that becomes two characters
+    result: dict[int, int | str] = {0x130: "i\u0307"}  # the only one that becomes two characters
     end = 0
     for gap, count, step, offset in zip(numbers[::4], numbers[1::4], numbers[2::4], numbers[3::4], strict=True):
         codes = range(end + gap, end + gap + count * step, step)
-        found |= {code: code + offset for code in codes}
+        result |= {code: code + offset for code in codes}
         end = codes[-1] + 1
-    return found
+    return result
 
 
 @functools.cache

@@ -114,11 +114,11 @@ def _clusters(text: str) -> Iterator[str]:
     Source: Unicode Standard Annex 29, rules GB3 to GB9b.
     """
     start = 0
-    for place in range(1, len(text) + 1):
-        if place < len(text) and _joins(text[place - 1], text[place]):
+    for position in range(1, len(text) + 1):
+        if position < len(text) and _joins(text[position - 1], text[position]):
             continue
-        yield text[start:place]
-        start = place
+        yield text[start:position]
+        start = position
 
 
 def attaches(character: str) -> bool:
@@ -151,11 +151,11 @@ def _form(name: Literal["NFC", "NFD", "NFKC", "NFKD"]) -> Step:
             yield from (Unit(character, 1) for character in text)
             return
         start = 0
-        for place in range(1, len(text) + 1):
-            if place < len(text) and attaches(text[place]):
+        for position in range(1, len(text) + 1):
+            if position < len(text) and attaches(text[position]):
                 continue
-            yield Unit(unicodedata.normalize(name, text[start:place]), place - start)
-            start = place
+            yield Unit(unicodedata.normalize(name, text[start:position]), position - start)
+            start = position
 
     return units
 
@@ -180,7 +180,7 @@ def _strip(*, left: bool, right: bool) -> Step:
     def units(text: str) -> Iterator[Unit]:
         begin = len(text) - len(text.lstrip()) if left else 0
         end = len(text.rstrip()) if right else len(text)
-        yield from (Unit(character if begin <= place < end else "", 1) for place, character in enumerate(text))
+        yield from (Unit(character if begin <= position < end else "", 1) for position, character in enumerate(text))
 
     return units
 

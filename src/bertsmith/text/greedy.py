@@ -62,7 +62,7 @@ class Segmenter:
         unknown = [(self.unk_id, 0, len(word))]
         if len(word) > self.max_word_characters:
             return unknown
-        found = []
+        result = []
         table, longest, start = self._initial, self._longest_initial, 0
         while start < len(word):
             for end in range(min(len(word), start + longest), start, -1):
@@ -71,9 +71,9 @@ class Segmenter:
                     break
             else:
                 return unknown
-            found.append((id, start, end))
+            result.append((id, start, end))
             table, longest, start = self._inner, self._longest_inner, end
-        return found
+        return result
 
 
 class BatchSegmenter:

@@ -1,4 +1,4 @@
-"""What a character is to the Rust library `tokenizers` 0.23.3; written by tools/huggingface_tables.py.
+"""Character classes of the Rust library `tokenizers` 0.23.3; written by tools/huggingface_tables.py.
 
 The library combines several releases of Unicode: its categories are the oldest, its lower case is the newest.
 

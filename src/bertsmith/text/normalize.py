@@ -45,11 +45,13 @@ class TextRules:
     split_cjk: bool = help_field(True, "treat every Chinese character as a separate word")
     control_rule: Literal["huggingface", "google"] = help_field(
         "huggingface",
-        "what a character is: as in Hugging Face's tokenizers, which drop private use (huggingface), or as in the "
-        "original code since 2019, with Python's Unicode tables (google)",
+        "Unicode tables: those of Hugging Face's tokenizers, which drop private-use characters "
+        "(huggingface), or Python's, as in the original code since 2019 (google)",
     )
     max_word_characters: int = help_field(
-        100, "a longer word becomes [UNK] (100 in the first release and in Hugging Face, 200 in the later one)"
+        100,
+        "a longer word becomes [UNK] (100 in the first release of the original code and in Hugging "
+        "Face, 200 in later ones)",
     )
     split_unspaced: bool = help_field(
         False, "split Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between words, into short parts"

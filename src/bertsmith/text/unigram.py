@@ -1,4 +1,4 @@
-"""Unigram pieces of SentencePiece (ALBERT, XLM-RoBERTa): of all ways to cut a word, the most probable one.
+"""SentencePiece's Unigram segmentation (ALBERT, XLM-RoBERTa): the most probable way to split a word.
 
 The class has the methods of `tokenizers.Tokenizer` that `pipeline.py` uses, and gives the same ids, but for one
 difference: as in SentencePiece itself, ordinary text never becomes a special piece.
@@ -61,14 +61,14 @@ class Unigram:
 
     def cut(self, word: str) -> tuple[Cut, ...]:
         """The most probable pieces of a word; consecutive characters without a piece are one unknown piece."""
-        found = self._cache.get(word)
-        if found is None:
-            found = tuple(self._best(word))
+        result = self._cache.get(word)
+        if result is None:
+            result = tuple(self._best(word))
             if len(word) <= _LONGEST_CACHED:
                 if len(self._cache) >= _MOST_CACHED:
                     self._cache = {}
-                self._cache[word] = found
-        return found
+                self._cache[word] = result
+        return result
 
     def _best(self, word: str) -> list[Cut]:
         """Viterbi: the best path to each character, from left to right; of equal ones, the first that is found."""
@@ -241,7 +241,7 @@ class UnigramPipeline:
         chunks = text[start:end].split(" ") if self._is_local else [text[start:end]]
         if any(chunk and attaches(chunk[0]) for chunk in chunks):
             chunks = [text[start:end]]
-        found = list[int]()
+        result = list[int]()
         for chunk in chunks:
             ids = self._of_chunk.get(chunk)
             if ids is None:
@@ -251,21 +251,21 @@ class UnigramPipeline:
                     if len(self._of_chunk) >= _MOST_CACHED:
                         self._of_chunk = {}
                     self._of_chunk[chunk] = ids
-            found += ids
-        return found
+            result += ids
+        return result
 
     def _offsets(self, text: str) -> list[Span]:
-        found = list[Span]()
+        result = list[Span]()
         for start, end, id in self._parts(text):
             if id is not None:
-                found.append((start, end))
+                result.append((start, end))
                 continue
             plain, places = normalized_with_places(text[start:end], self._steps)
             for word, place, added in self._words(plain, is_first=start == 0):
                 for cut in self._model.cut(word):  # a mark that was added is where the first character is
                     first, last = (place + max(edge - added, 0) for edge in (cut.start, cut.end - 1))
-                    found.append((start + places[first][0], start + places[last][1]))
-        return found
+                    result.append((start + places[first][0], start + places[last][1]))
+        return result
 
     def _words(self, text: str, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
         """The words of a text with their marks, the place of each in the text, and the marks that were added."""

@@ -79,23 +79,25 @@ def windows(
     question = None if question_ids is None else np.asarray(question_ids, dtype=np.int32).reshape(-1)
     context = np.asarray(context_ids, dtype=np.int32).reshape(-1)
     room = room_for_text(max_length, template, texts=1 if question is None else 2, model_limit=model_limit)
-    asked = 0 if question is None else min(len(question), max_question)
+    question_length = 0 if question is None else min(len(question), max_question)
     require(
-        room > asked,
+        room > question_length,
         expected="room for context next to the question",
-        found=f"max_length {max_length} with {asked} tokens of question",
+        found=f"max_length {max_length} with {question_length} tokens of question",
         fix="raise max_length or lower max_question",
     )
-    starts, ends = _spans(len(context), room - asked, stride)
+    starts, ends = _spans(len(context), room - question_length, stride)
     parts = Encoded.from_rows([context[start:end] for start, end in zip(starts, ends, strict=True)])
     if question is None:
         rows = pack_rows(parts, template=template, max_length=max_length, model_limit=model_limit)
         first_position = len(template.start)
     else:
-        kept = Encoded.from_rows([question[:asked]] * len(starts))
+        kept = Encoded.from_rows([question[:question_length]] * len(starts))
         rows = pack_rows(kept, parts, template=template, max_length=max_length, model_limit=model_limit)
-        rows = dataclasses.replace(rows, cut_by_row=np.full(len(starts), len(question) - asked, dtype=np.int32))
-        first_position = template.second_text(asked)
+        rows = dataclasses.replace(
+            rows, cut_by_row=np.full(len(starts), len(question) - question_length, dtype=np.int32)
+        )
+        first_position = template.second_text(question_length)
     best = np.zeros(len(rows.token_ids), dtype=np.bool_)
     best[_best_window(starts, ends, rows.offsets[:-1] + first_position, len(context))] = True
     return Windows(rows, starts, ends, first_position, best)

@@ -235,12 +235,12 @@ class OffsetEncoder:
 
     def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
         pieces = self._pieces(part)
-        found = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
+        result = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
         if len(self._memo) >= self._most_entries:
             self._memo.clear()
         if len(part) <= _LONGEST_REMEMBERED:
-            self._memo[part] = found
-        return found
+            self._memo[part] = result
+        return result
 
 
 def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threads: int | None) -> WordPieceTokenizer:

@@ -48,7 +48,7 @@ class TrainSettings:
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
     )
     learning_rate: float = help_field(
-        1e-4, "highest learning rate; auto: 3e-3, or 2e-3 from a width of 512; with --init 1e-4"
+        1e-4, "peak learning rate; auto: 3e-3, or 2e-3 from a width of 512; with --init 1e-4"
     )
     warmup_share: float = help_field(
         0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1; auto: 0.1"
@@ -66,31 +66,31 @@ class TrainSettings:
     )
     muon_rate: float | None = help_field(
         None,
-        "with muon: highest learning rate of the matrices in the layers, whose updates are computed in bf16 where the "
-        "processor has it [0.02]",
+        "with muon: peak learning rate of the matrices in the layers; updates are computed in bf16 "
+        "if the processor supports it [0.02]",
     )
     weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
     beta1: float = help_field(0.9, "decay rate of the first moment")
     beta2: float = help_field(0.999, "decay rate of the second moment; auto: 0.98")
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
     bias_correction: bool = help_field(False, "bias correction of the moments; the 2018 code has none; auto: yes")
-    clip_norm: float = help_field(1.0, "gradient clipping: highest global norm")
+    clip_norm: float = help_field(1.0, "gradient clipping: maximum global norm")
     shard: bool = help_field(
         False,
-        "several processes: each holds a part of parameters, gradients and moments, for a model that does not fit "
-        "(FSDP2)",
+        "with several processes: each holds a part of parameters, gradients and moments, for models "
+        "too large for one (FSDP2)",
     )
     activation_checkpointing: bool = help_field(
         False,
-        "compute the states inside each layer again in the backward pass instead of keeping them: less memory, about a "
-        "third more time, the same losses",
+        "recompute the states inside each layer in the backward pass instead of storing them: less "
+        "memory, about a third more time, the same losses",
     )
     skip_limit: int = help_field(5, "non-finite steps in a row after which training fails")
     log_every: int = help_field(10, "steps between lines in metrics.jsonl")
     evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten evaluations per run")
     evaluate_at_start: bool = help_field(True, "also evaluate before the first step")
-    keep_best: str | None = help_field(None, "a held-out value, such as loss; the model with the best one is kept")
-    patience: int | None = help_field(None, "stop after this many evaluations without a better keep_best value")
+    keep_best: str | None = help_field(None, "a held-out metric, such as loss; the model with the best value is kept")
+    patience: int | None = help_field(None, "stop after this many evaluations without a better value of keep_best")
     save_every: int | None = help_field(None, "steps between checkpoints; default: only by time")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
     keep_checkpoints: int = help_field(2, "number of checkpoints to keep")

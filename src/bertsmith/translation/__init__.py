@@ -1,1 +1,1 @@
-"""Texts into other texts: the encoder-decoder Transformer on pairs, from the file to the beam search."""
+"""Translation with the encoder-decoder Transformer: from pairs of texts to beam search."""

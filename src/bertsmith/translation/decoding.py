@@ -1,4 +1,4 @@
-"""The translation of texts: beam search with the keys and values of everything that was read and written.
+"""Beam search, with cached keys and values.
 
 Letters: N source texts, H hypotheses (open translations of all texts), V vocabulary.
 
@@ -103,7 +103,7 @@ def search(
     vocabulary, template = tokenizer.vocabulary, tokenizer.template
     end = template.end[0]
     never = sorted(vocabulary.special_ids - {end})
-    source = model.encode(_batch(rows, device), dtype=dtype)
+    source = model.encode(Batch.from_rows(rows, device=device), dtype=dtype)
     limits = [min(len(row) + settings.longer, model.config.max_tokens - 1) for row in rows]
     # One entry for each hypothesis: its text, what was written, the log probability.
     owners, scores = list(range(len(rows))), [0.0] * len(rows)
@@ -111,7 +111,8 @@ def search(
     last, memory = [template.start[0]] * len(rows), Memory()
     finished: list[list[Found]] = [[] for _ in rows]
     while owners:
-        logits = model.decode(_batch([np.array([id]) for id in last], device), source, dtype=dtype, memory=memory)
+        last_pieces = Batch.from_rows([np.array([id]) for id in last], device=device)
+        logits = model.decode(last_pieces, source, dtype=dtype, memory=memory)
         log_probabilities = logits.double().log_softmax(dim=1)[:, : len(vocabulary)]
         log_probabilities[:, never] = -torch.inf
         totals = log_probabilities.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
@@ -151,16 +152,16 @@ def _extended(
     """
     width = totals.shape[1]
     best = totals.flatten().topk(min(2 * settings.beam, totals.numel()))
-    found: list[tuple[int, int, float]] = []
+    result: list[tuple[int, int, float]] = []
     for rank, (total, index) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
         row, id = divmod(index, width)
-        if total == -np.inf or len(found) == settings.beam:
+        if total == -np.inf or len(result) == settings.beam:
             break
         if id != end:
-            found.append((row, id, total))
+            result.append((row, id, total))
         elif rank < settings.beam:
             finished.append(Found(written[row], total / penalty(len(written[row]) + 1, settings), True))
-    return found
+    return result
 
 
 def _is_done(
@@ -177,8 +178,3 @@ def _is_done(
 def penalty(pieces: int, settings: SearchSettings) -> float:
     """What a log probability of that many pieces, the last one included, is divided by."""
     return math.pow((5 + pieces) / 6, settings.length_penalty)
-
-
-def _batch(rows: Sequence[Ids], device: torch.device) -> Batch:
-    ids = np.concatenate(rows)
-    return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows], device=device)

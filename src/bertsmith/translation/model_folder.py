@@ -1,4 +1,4 @@
-"""The folder of a translation model: the files that every model folder has, read and written for this architecture."""
+"""Reads and writes the folder of a translation model, which has the same files as every model folder."""
 
 from pathlib import Path
 
@@ -7,12 +7,13 @@ import torch
 from bertsmith.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
-from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.errors import ConfigError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model_files.metadata import CARD, ModelMetadata, read_metadata, write_metadata
 from bertsmith.model_files.tokenizer_files import read_tokenizer
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.training.optimizer import require_fit
 
 TASK = "translation"
 
@@ -70,14 +71,8 @@ def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]
     tensors = read_weights(folder)
     with torch.device("meta"):
         model = EncoderDecoder(config, seed=None)
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if wrong := sorted(set(wanted.items()) ^ set(found.items())):
-        raise CheckpointError(
-            expected=f"the {len(wanted)} tensors of this {config.display_name} in '{folder}'",
-            found=f"missing, unknown or of another shape: {', '.join(dict.fromkeys(name for name, _ in wrong))}",
-            fix="check that configuration and weights belong together",
-        )
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    require_fit(shapes, model.state_dict(), f"the {config.display_name} in '{folder}'")
     require_numbers(tensors, f"'{folder}'")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
     return model.eval(), tokenizer

@@ -1,4 +1,4 @@
-"""A training of a translation model: a file of pairs in, a run folder out."""
+"""Training a translation model: from a file of pairs to a run folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.files import digest_file
 from bertsmith.locks import locked_folder
-from bertsmith.model_files.lone_tokenizer import read_tokenizer_file
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules

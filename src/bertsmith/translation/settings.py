@@ -1,4 +1,4 @@
-"""The settings of a translation model: its shape and training, and how translations are searched.
+"""The settings of a translation model: its shape and training, and beam search.
 
 Torch is not loaded here before a shape is asked for: the command line needs the settings, but no model.
 """
@@ -29,13 +29,15 @@ class TranslationSettings:
     vocab: str | None = help_field(
         None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]"
     )
-    pieces: int = help_field(8000, "pieces of a vocabulary that is learned", most=10**6)
+    pieces: int = help_field(8000, "size of a vocabulary that is learned, in pieces", most=10**6)
     max_length: int = help_field(
         128, "maximum tokens of a text, special tokens included; pairs with a longer one are left out", most=10**5
     )
     rows_per_step: int = help_field(64, "pairs per optimizer step", most=10**6)
-    dropout: float = help_field(0.1, "dropout of the embeddings and of what each layer adds")
-    label_smoothing: float = help_field(0.1, "share of the target probability that goes to all pieces equally")
+    dropout: float = help_field(0.1, "dropout on the embeddings and on the residual branches")
+    label_smoothing: float = help_field(
+        0.1, "label smoothing: fraction of the target probability that is spread evenly over all pieces"
+    )
     positions: str = help_field("sinusoidal", "position embeddings: sinusoidal, absolute (learned) or none")
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch, both sides; affects memory and speed, not the result", most=2**24
@@ -77,11 +79,13 @@ class SearchSettings:
         ConfigError: a value is invalid.
     """
 
-    beam: int = help_field(4, "translations that are followed at a time; 1: the likeliest piece each time", most=1000)
+    beam: int = help_field(4, "beam width; 1: greedy search", most=1000)
     length_penalty: float = help_field(
-        0.6, "exponent of ((5 + pieces) / 6), by which the log probability is divided; 0 prefers short translations"
+        0.6,
+        "length penalty: the log probability is divided by ((5 + pieces) / 6) to this power; 0 "
+        "prefers short translations",
     )
-    longer: int = help_field(50, "pieces that a translation may have more than its source", most=10**5)
+    longer: int = help_field(50, "maximum pieces of a translation beyond those of its source", most=10**5)
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -27,7 +27,6 @@ from bertsmith.pretraining.losses import negative_log_likelihood
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
-from bertsmith.text.encoded import Ids
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.workload import StepPlan, Workload
 from bertsmith.translation.decoding import translate
@@ -154,24 +153,20 @@ class TranslationTraining(Workload):
         sources, targets = [pairs.sources[row] for row in rows], [pairs.targets[row] for row in rows]
         lengths = np.array([(len(source), len(target)) for source, target in zip(sources, targets, strict=True)])
         order = np.lexsort((lengths[:, 0], lengths[:, 1]))[rank::world]
-        batches = []
+        batches, device = [], self.runtime.torch_device
         for part in cut_by_tokens(order, lengths.sum(axis=1), self.settings.micro_tokens):
             chosen = part.tolist()
-            gold = np.concatenate([targets[place][1:] for place in chosen])
+            gold = np.concatenate([targets[row][1:] for row in chosen])
             batches.append(
                 PairBatch(
-                    source=self._batch([sources[place] for place in chosen], chosen),
-                    target=self._batch([targets[place][:-1] for place in chosen], chosen),
-                    gold=torch.from_numpy(gold.astype(np.int64)).to(self.runtime.torch_device),
+                    source=Batch.from_rows([sources[row] for row in chosen], chosen, device),
+                    target=Batch.from_rows([targets[row][:-1] for row in chosen], chosen, device),
+                    gold=torch.from_numpy(gold.astype(np.int64)).to(device),
                     step=step,
                     step_targets=int(lengths[:, 1].sum()) - len(rows),
                 )
             )
         return batches
-
-    def _batch(self, rows: Sequence[Ids], places: Sequence[int]) -> Batch:
-        ids = np.concatenate(rows)
-        return Batch.from_flat(ids, np.zeros_like(ids), [len(row) for row in rows], places, self.runtime.device)
 
 
 def bleu_of(

@@ -1,4 +1,4 @@
-"""Changes that make vectors comparable: centring, removal of common directions, whitening, normalization.
+"""Transformations of vectors: centring, removal of common directions, whitening, normalization.
 
 The parameters of a change (mean, directions, variances) are fitted on one set of vectors and applied to any other of
 the same width. All but the last step form one affine map, y = (x - mean) M, stored as a mean [D] and a matrix [D, K].
@@ -54,7 +54,7 @@ class ChangeSettings:
 
     center: bool = help_field(False, "subtract the mean vector")
     remove_top: int = help_field(0, "remove this many directions of largest variance (all-but-the-top)")
-    whiten: bool = help_field(False, "make all directions uncorrelated, with equal variance")
+    whiten: bool = help_field(False, "decorrelate all directions and give them equal variance (whitening)")
     dimensions: int | None = help_field(None, "with whitening: keep this many directions of largest variance")
     normalize: bool = help_field(False, "scale each vector to length 1")
 

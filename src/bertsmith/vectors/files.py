@@ -193,15 +193,15 @@ def require_place(
             fix="move it away, or name another output",
         )
     places = final_places(path, index=index)
-    begun = os.path.lexists(path) or os.path.lexists(_state_path(path))
-    if replace or (resume and begun):
+    is_started = os.path.lexists(path) or os.path.lexists(_state_path(path))
+    if replace or (resume and is_started):
         return
     for place in places:
         if os.path.lexists(place):
             raise RunError(
                 expected=f"no file at '{place}'", found="an existing file", fix="name another file, or use --replace"
             )
-    if begun:
+    if is_started:
         raise RunError(
             expected=f"no file at '{path}'", found="a partial file", fix="resume with --resume, or use --replace"
         )

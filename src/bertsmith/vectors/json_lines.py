@@ -104,10 +104,10 @@ class TokenLines:
                     "token": pieces[token],
                     "layers": [
                         {"index": index, "values": numbers}
-                        for index, numbers in zip(self._indices, values[place].tolist(), strict=True)
+                        for index, numbers in zip(self._indices, values[position].tolist(), strict=True)
                     ],
                 }
-                for place, token in enumerate(rows.token_ids[begin:end].tolist(), start=begin)
+                for position, token in enumerate(rows.token_ids[begin:end].tolist(), start=begin)
             ]
 
 

@@ -86,8 +86,8 @@ class VectorWriter(ABC):
             InputError: a number is too large for float16.
         """
         with np.errstate(over="ignore"):
-            found = np.ascontiguousarray(vectors, dtype=self.dtype)
-        is_finite = np.isfinite(found).all(axis=1)
+            result = np.ascontiguousarray(vectors, dtype=self.dtype)
+        is_finite = np.isfinite(result).all(axis=1)
         if not is_finite.all():
             row = int(np.argmin(is_finite))
             place = f"vector {self.rows + row + 1:,} of '{self.path}'"
@@ -96,7 +96,7 @@ class VectorWriter(ABC):
                 found=f"{np.abs(vectors[row]).max():,.6g}",
                 fix="write float32: leave out --float16 and start over with --replace",
             )
-        return found
+        return result
 
     @abstractmethod
     def whole(self) -> dict[str, int]:

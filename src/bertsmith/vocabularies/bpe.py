@@ -1,4 +1,4 @@
-"""Learns a vocabulary by byte-pair encoding: the most frequent pair of neighboring pieces is joined, again and again.
+"""Learns a vocabulary by byte-pair encoding: the most frequent pair of neighboring pieces is merged, repeatedly.
 
 A word is its characters, the last one with a mark for the end of the word; each merge joins two neighboring pieces
 everywhere. New text is split by the same merges in the same order. So the pieces are chosen for another rule of use

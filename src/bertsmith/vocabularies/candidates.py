@@ -1,4 +1,4 @@
-"""All pieces that a vocabulary can be chosen from, where they occur, and what each would save or cost.
+"""All candidate pieces of a vocabulary, where they occur, and what each would save or cost.
 
 A candidate is a substring that begins a word, or one that continues a word (`##`), and occurs often enough. A substring
 that is always followed by the same letter, such as ##abilit before y, is left out: the longer piece can replace it

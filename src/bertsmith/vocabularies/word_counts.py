@@ -98,7 +98,7 @@ class WordCounts(Mapping[str, int]):
         """The sum of counts that share no source; the order of `parts` does not matter."""
         parts = list(parts)
         words = list(dict.fromkeys(itertools.chain.from_iterable(part.words for part in parts)))
-        places = {word: place for place, word in enumerate(words)}
+        places = {word: position for position, word in enumerate(words)}
         columns = np.zeros((3, len(words)), dtype=np.int64)
         for part in parts:
             chosen = np.fromiter((places[word] for word in part.words), np.int64, len(part.words))
@@ -128,7 +128,7 @@ class WordCounts(Mapping[str, int]):
     def place(self, word: str) -> int:
         """The position of a word."""
         if self._places is None:
-            self._places = {known: place for place, known in enumerate(self.words)}
+            self._places = {known: position for position, known in enumerate(self.words)}
         return self._places[word]
 
     def __getitem__(self, word: str) -> int:
@@ -284,9 +284,9 @@ class _Units:
     def numbers(self, parts: Sequence[_Counted]) -> tuple[Integers, Integers]:
         """(the numbers of units, their counts), with repetitions; new units get a number."""
         found, counts = [], []
-        for place, table in enumerate(self._tables):
-            keys = [np.concatenate([part.short[place][0][word] for part in parts]) for word in range(table.width)]
-            counts.append(np.concatenate([part.short[place][1] for part in parts]))
+        for position, table in enumerate(self._tables):
+            keys = [np.concatenate([part.short[position][0][word] for part in parts]) for word in range(table.width)]
+            counts.append(np.concatenate([part.short[position][1] for part in parts]))
             units, missing = table.find(keys)
             if len(missing):
                 keys = [words[missing] for words in keys]

@@ -1,1 +1,1 @@
-"""Vectors of words without context: Word2Vec, GloVe, and PPMI with an SVD; their files, and what they answer."""
+"""Word vectors without context: Word2Vec, GloVe, and PPMI with an SVD; their files, and queries on them."""

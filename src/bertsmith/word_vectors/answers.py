@@ -1,4 +1,4 @@
-"""What word vectors answer: nearest words, analogies, similarities; and their scores on files of questions.
+"""Queries on word vectors: nearest words, analogies, similarities; and scores on files of questions.
 
 All by the cosine. Opposites such as hot and cold occur in the same contexts, so they are near each other too: a high
 similarity says that two words are used alike, not that they mean the same.

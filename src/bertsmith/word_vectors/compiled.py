@@ -98,19 +98,19 @@ def train_words(
     scores = np.empty(longest + negatives + 1, dtype=np.float32)
     times = np.empty(longest + negatives + 1, dtype=np.float32)
     loss, count = 0.0, 0
-    for place in range(len(centres)):
-        centre = centres[place]
-        rate = np.float32(max(first_rate + (last_rate - first_rate) * (place / len(centres)), lowest_rate))
+    for position in range(len(centres)):
+        centre = centres[position]
+        rate = np.float32(max(first_rate + (last_rate - first_rate) * (position / len(centres)), lowest_rate))
         in_path = 0
         while in_path < longest and path_nodes[centre, in_path] >= 0:
             targets[in_path] = path_nodes[centre, in_path]
             labels[in_path] = _ONE - np.float32(path_turns[centre, in_path])
             times[in_path] = _ONE
             in_path += 1
-        first, end = place - left[place], place + right[place]
+        first, end = position - left[position], position + right[position]
         while first <= end:
             last = end if joins_contexts else first
-            if first == last == place:  # a word does not predict itself
+            if first == last == position:  # a word does not predict itself
                 first += 1
                 continue
             used = in_path
@@ -135,12 +135,12 @@ def train_words(
                     else:
                         targets[used], labels[used], times[used] = target, _ZERO, _ONE
                         used += 1
-            share = np.float32(1.0 / (last - first + (0 if first <= place <= last else 1)))
+            share = np.float32(1.0 / (last - first + (0 if first <= position <= last else 1)))
             for column in range(width):
                 hidden[column] = _ZERO
                 gradient[column] = _ZERO
             for around in range(first, last + 1):
-                if around != place:
+                if around != position:
                     row = inputs[centres[around]]
                     for column in range(width):
                         hidden[column] += share * row[column]
@@ -173,7 +173,7 @@ def train_words(
                     gradient[column] += by * before
                     vector[column] = before + by * hidden[column]
             for around in range(first, last + 1):
-                if around != place:
+                if around != position:
                     row = inputs[centres[around]]
                     for column in range(width):
                         row[column] += gradient[column]
@@ -203,13 +203,13 @@ def train_entries(
     """
     width = words.shape[1] - 1
     cost = 0.0
-    for place in range(len(rows)):
-        word, context = words[rows[place]], contexts[columns[place]]
-        of_word, of_context = word_squares[rows[place]], context_squares[columns[place]]
-        error = word[width] + context[width] - logarithms[place]
+    for position in range(len(rows)):
+        word, context = words[rows[position]], contexts[columns[position]]
+        of_word, of_context = word_squares[rows[position]], context_squares[columns[position]]
+        error = word[width] + context[width] - logarithms[position]
         for column in range(width):
             error += word[column] * context[column]
-        weighted = weights[place] * error
+        weighted = weights[position] * error
         cost += 0.5 * weighted * error
         for column in range(width + 1):
             before = word[column] if column < width else _ONE  # the derivative of a bias

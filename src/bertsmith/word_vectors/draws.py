@@ -1,4 +1,4 @@
-"""The random choices of Word2Vec: which words stay, how far a window reaches, which words are noise.
+"""The random choices of Word2Vec: subsampling, window sizes, negative samples.
 
 All are functions of (seed, epoch, chunk); a chunk is a stretch of the text, see `word_stream.py`.
 

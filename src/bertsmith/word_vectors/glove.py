@@ -1,4 +1,4 @@
-"""GloVe: vectors whose products are the logarithms of how often two words occur near each other.
+"""GloVe: vectors whose dot products approximate the logarithms of co-occurrence counts.
 
 V words, D width, E entries of the table of counts that are not 0.
 

@@ -1,4 +1,4 @@
-"""Whether two words are similar or opposites, as far as vectors know: by their cosine, and by a probe on both vectors.
+"""Whether two words are similar or opposites, judged by the cosine and by a probe on both vectors.
 
 Opposites such as hot and cold are used alike, so that their cosine is high too, often as high as that of synonyms. What
 a cosine does not show may still be in the vectors: a linear model on labelled pairs looks for it.
@@ -102,12 +102,12 @@ def relation(vectors: WordVectors, path: Path | str, a: str, b: str) -> Relation
     Raises:
         InputError: a word has no vector, or as `score_opposites`.
     """
-    asked = np.array([vectors.rows([a, b])])
+    wanted = np.array([vectors.rows([a, b])])
     rows, is_opposite, _ = _pairs(vectors, Path(path))
-    others = ~np.isin(rows, asked).any(axis=1)
+    others = ~np.isin(rows, wanted).any(axis=1)
     _require_both(is_opposite[others], f"'{path}', without '{a}' and '{b}'")
     probe = _probe().fit(_features(vectors, rows[others]), is_opposite[others])
-    chance = float(probe.predict_proba(_features(vectors, asked))[0, 1])
+    chance = float(probe.predict_proba(_features(vectors, wanted))[0, 1])
     return Relation(cosine=similarity(vectors, a, b), opposite=chance)
 
 

@@ -1,4 +1,4 @@
-"""The counts of neighbors as files in random order, so that GloVe learns from any number of them in bounded memory.
+"""Co-occurrence counts as files in random order, so that GloVe trains on any number of them in bounded memory.
 
 Entries are dealt out to files at random, and each file is shuffled when it is read. An entry has 12 bytes: the numbers
 of the word and the context as int32, and the count as float32, little endian; a pair of two words is two entries.

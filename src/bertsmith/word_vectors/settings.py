@@ -33,7 +33,7 @@ class WordVectorSettings:
     """
 
     method: str = help_field(SKIP_GRAM, "skip-gram, cbow, glove or ppmi")
-    width: int | None = help_field(None, "numbers in a vector; default: 100, with glove 50", most=10_000)
+    width: int | None = help_field(None, "dimensions of a vector; default: 100, with glove 50", most=10_000)
     window: int | None = help_field(None, "words to each side that count as context; default: 5, glove 15", most=1000)
     minimum_count: int = help_field(5, "occurrences below which a word is left out", most=10**9)
     most_words: int = help_field(0, "keep at most this many words, the most frequent ones; 0: no limit", most=10**8)
@@ -44,18 +44,18 @@ class WordVectorSettings:
         None, "initial learning rate; default: skip-gram 0.025, cbow and glove 0.05", most=10.0
     )
     negatives: int | None = help_field(
-        None, "skip-gram, cbow: noise words per context; default: 5, with --hierarchical 0", most=1000
+        None, "skip-gram, cbow: negative samples per context; default: 5, with --hierarchical 0", most=1000
     )
     hierarchical: bool = help_field(False, "skip-gram, cbow: hierarchical softmax over a Huffman tree")
     subsample: float | None = help_field(
         None,
-        "skip-gram, cbow: fraction of the text above which a word is thinned out, 0: never; default: 0.001",
+        "skip-gram, cbow: fraction of the text above which a word is subsampled, 0: never; default: 0.001",
         most=1,
     )
     block: int | None = help_field(
         None,
-        "skip-gram, cbow with the engine numpy: words whose gradients are computed together; 1: the order of the "
-        "original; default: as many as learning stays stable with, at most 256",
+        "skip-gram, cbow with the engine numpy: words whose gradients are computed together; 1: the "
+        "order of the original; default: as many as training stays stable with, at most 256",
         most=100_000,
     )
     maximum_count: float | None = help_field(
@@ -67,7 +67,9 @@ class WordVectorSettings:
         AUTO, "skip-gram, cbow, glove: compiled (needs Numba), numpy, or auto: compiled if Numba is installed"
     )
     threads: int = help_field(
-        1, "skip-gram, cbow, glove, engine compiled: threads; with more than 1 the result is not repeatable", most=1024
+        1,
+        "skip-gram, cbow, glove with the engine compiled: threads; with more than 1 the result is not reproducible",
+        most=1024,
     )
     memory: float = help_field(
         1000.0, "glove, ppmi: megabytes for counting neighbors; counts beyond that are kept on disk", most=1e7

@@ -104,7 +104,7 @@ def train_word_vectors(
             _empty(folder)  # there is nothing to resume
             raise
         vectors, losses = _trained(words, settings, folder, on_epoch)
-        found = WordVectors(
+        result = WordVectors(
             words=words.words,
             vectors=vectors,
             counts=words.counts,
@@ -117,10 +117,10 @@ def train_word_vectors(
                 "versions": _versions(settings),
             },
         )
-        save_word_vectors(found, out, replace=replace)
+        save_word_vectors(result, out, replace=replace)
         _empty(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return result
 
 
 def _with_engine(settings: WordVectorSettings, before: Path | None) -> WordVectorSettings:
@@ -155,10 +155,10 @@ def _versions(settings: WordVectorSettings) -> dict[str, str]:
 
 def _finished(out: Path, made_of: dict[str, Any]) -> WordVectors:
     """The result of a run that is resumed although it is complete."""
-    found = load_folder(out)
-    if any(found.about.get(key) != value for key, value in made_of.items()):
+    result = load_folder(out)
+    if any(result.about.get(key) != value for key, value in made_of.items()):
         raise _other_run(out)
-    return found
+    return result
 
 
 def _prepare_folder(folder: Path, made_of: dict[str, Any], *, resume: bool, replace: bool) -> None:

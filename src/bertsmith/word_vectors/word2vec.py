@@ -231,12 +231,12 @@ class Word2Vec:
 
     def _examples(self, centres: Ids, noise: RandomWords) -> list[tuple[str, Examples]]:
         """The outputs for each example, by the name of their table."""
-        found = []
+        result = []
         if self.noise is not None:
-            found.append(("outputs", noise_examples(centres, self.noise, self.negatives, noise)))
+            result.append(("outputs", noise_examples(centres, self.noise, self.negatives, noise)))
         if self.paths is not None:
-            found.append(("nodes", tree_examples(centres, self.paths)))
-        return found
+            result.append(("nodes", tree_examples(centres, self.paths)))
+        return result
 
 
 def safe_block(counts: Integers, keep: npt.NDArray[np.float64], settings: WordVectorSettings) -> int:

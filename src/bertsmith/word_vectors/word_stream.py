@@ -1,4 +1,4 @@
-"""Text as a stream of word numbers in a file, so that training reads any amount of text in bounded memory.
+"""Text as a file of word numbers, so that training reads any amount of text in bounded memory.
 
 Text is read twice: once to count its words and choose the vocabulary, once to write the numbers of its words. Words
 are basic tokens (`text/normalize.py`); words outside the vocabulary are dropped, as in the original programs, so that
@@ -75,14 +75,14 @@ def with_gaps(ids: Ids, window: int) -> Ids:
 
 def readable_texts(texts: Sequence[Path], folder: Path) -> list[Path]:
     """The texts as files that can be read twice: stdin (`-`) is copied into `folder`."""
-    found = []
+    result = []
     for text in texts:
         if str(text) == STDIN:
             text = folder / "stdin.txt"
             with open(text, "wb") as copy:
                 shutil.copyfileobj(sys.stdin.buffer, copy)
-        found.append(text)
-    return found
+        result.append(text)
+    return result
 
 
 def choose_words(

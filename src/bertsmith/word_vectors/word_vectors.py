@@ -1,4 +1,4 @@
-"""Words and their vectors, as one object, and the folder that keeps them.
+"""Words and their vectors as one object, and its folder.
 
 V words, D width.
 
@@ -108,7 +108,7 @@ class WordVectors:
         Raises:
             InputError: a word has no vector; the message names it.
         """
-        found = []
+        result = []
         for word in words:
             row = self.row(word)
             if row is None:
@@ -118,8 +118,8 @@ class WordVectors:
                     found=repr(word),
                     fix=_suggestion(spelled, self.words),
                 )
-            found.append(row)
-        return found
+            result.append(row)
+        return result
 
 
 def save_word_vectors(vectors: WordVectors, path: Path | str, *, replace: bool = False) -> None:

@@ -201,7 +201,7 @@ function showCompletion({ predictions: [found] }) {
   return [text, bars(found.next.map((one) => [one.piece, one.probability]), [found.next[0]?.piece])];
 }
 
-/** The text with the likeliest piece in each gap. */
+/** The text with the most likely piece in each gap. */
 function filled(text, gaps) {
   const between = text.split("[MASK]");
   const parts = [];

@@ -9,10 +9,10 @@ from bertsmith.datasets.examples import Example
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import CheckpointError
 from bertsmith.model_files.metadata import SIMILARITY
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 # By the suffix of the class name in `transformers`.
 _KINDS = {

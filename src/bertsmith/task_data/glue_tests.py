@@ -6,9 +6,9 @@ from pathlib import Path
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.glue import GLUE, write_submission
 from bertsmith.settings import require
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.task import Prediction, TaskSpec
-from bertsmith.tasks.task_files import read_examples
 
 
 def glue_test(spec: TaskSpec, task: str | None) -> str:

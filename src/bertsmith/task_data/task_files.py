@@ -1,4 +1,4 @@
-"""The examples of a named task from its files, with the dev examples and the label names of a training."""
+"""The examples of a named task from its files, with the dev examples and the label names of the training set."""
 
 import dataclasses
 from collections import Counter
@@ -25,7 +25,7 @@ from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require
-from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.named_tasks import (
     CHOICES,
     QUESTIONS,

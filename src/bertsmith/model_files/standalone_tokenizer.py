@@ -1,4 +1,4 @@
-"""Reads a tokenizer that belongs to no model: a `tokenizer.json` of its own, or a folder of tokenizer files."""
+"""Reads a standalone tokenizer: a `tokenizer.json`, or a folder of tokenizer files."""
 
 from pathlib import Path
 from typing import Any

@@ -9,9 +9,9 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.task_data.spec_of_model import require_spec
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import official_spec
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import CONFIG, TOKENIZER
 

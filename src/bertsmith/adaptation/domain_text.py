@@ -1,4 +1,4 @@
-"""The text of a field: its words, the documents that are held out, and where it comes from.
+"""The text of a domain: its words, its held-out documents, and its files.
 
 The text is read once before anything is built from it. The documents that are held out here are those that
 `build_corpus` holds out of the same files, whatever the vocabulary.
@@ -22,8 +22,8 @@ GENERAL = "documentation on this machine"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FieldText:
-    """What a text says about a field.
+class DomainText:
+    """What a text says about a domain.
 
     Attributes:
         documents: all documents, those that are held out included.
@@ -44,9 +44,9 @@ class FieldText:
     notes: tuple[str, ...]
 
 
-def read_field(
+def read_domain(
     paths: Sequence[Path], rules: TextRules, reading: ReadingSettings, *, held_out: float, most_words: int
-) -> FieldText:
+) -> DomainText:
     """The words and the held-out documents of a text.
 
     Args:
@@ -61,7 +61,7 @@ def read_field(
     report, counter = ReadReport(), WordCounter(rules)
     kept, room, documents = list[tuple[str, ...]](), most_words, 0
     lowest, spared = DRAWS, list[str]()
-    with Progress("reading the text of the field", total_bytes(paths), "bytes") as progress:
+    with Progress("reading the text of the domain", total_bytes(paths), "bytes") as progress:
         for document in read_documents(paths, reading, report=report):
             documents += 1
             draw = draw_of(sum(map(sentence_key, document.sentences)))
@@ -81,7 +81,7 @@ def read_field(
         words += sum(len(basic_tokens(sentence, rules)) for one in kept for sentence in one)
     counted = WordCounter(rules)
     counted.add(itertools.chain.from_iterable(kept))
-    return FieldText(
+    return DomainText(
         documents=documents,
         words=words,
         training=counter.counts,

@@ -1,4 +1,4 @@
-"""A tiny base model, text of a field with words that its vocabulary splits, labelled examples, and runs that stop."""
+"""A tiny base model, text of a domain with words that its vocabulary splits, labelled examples, and runs that stop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from bertsmith.randomness import generator
 from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
 
 SPLIT = [f"{word}s" for word in ("film", "plot", "film" * 2)]  # the last one is unknown
-FIELD = ["films", "plots"]
+DOMAIN = ["films", "plots"]
 
 
 def words(count: int, seed: int = 0, known: list[str] = PLAIN) -> str:
@@ -26,9 +26,9 @@ def write_base(place: Path) -> Path:
     return place
 
 
-def write_field(place: Path, documents: int = 60, seed: int = 0) -> Path:
+def write_domain(place: Path, documents: int = 60, seed: int = 0) -> Path:
     """Text of the field: documents of four sentences, 2,640 words if there are 60."""
-    known = [*PLAIN, *FIELD]
+    known = [*PLAIN, *DOMAIN]
     parts = ["\n".join(f"{words(10, seed + 100 * n + k, known)} ." for k in range(4)) for n in range(documents)]
     place.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return place

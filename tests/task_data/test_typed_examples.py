@@ -7,7 +7,7 @@ import pytest
 
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import InputError
-from bertsmith.tasks.typed_examples import example_of_line
+from bertsmith.task_data.typed_examples import example_of_line
 from tasks.task_samples import SPECS
 
 PLACE = "line 7 of stdin"
