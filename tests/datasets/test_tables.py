@@ -96,7 +96,7 @@ def test_a_comma_in_the_header_separates_its_cells(tmp_path: Path) -> None:
 
 def test_rows_without_a_label_are_counted_in_the_error_or_skipped_and_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\na,0\nb,\nc,1\nd, \n")
-    with pytest.raises(InputError, match="an empty cell in 2 rows, the first in line 3; .* --skip-unlabelled"):
+    with pytest.raises(InputError, match=r"an empty cell in 2 rows, the first in line 3; .* --skip-unlabelled"):
         read_texts(path)
     found = read_texts(path, skip_unlabelled=True)
     assert [example.first for example in found.examples] == ["a", "c"]

@@ -1,8 +1,9 @@
 """Reader for texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or compressed (.gz, .zst).
 
 The extension gives the format of a file. CSV has a header and quotes; its cells are separated by commas, or by what the
-header has in their place (spreadsheets of many countries write semicolons). TSV has a header and no quoting at all, like
-the official GLUE files. A JSON file holds one record per line, or is one list of records. Every value is read as text.
+header has in their place (spreadsheets of many countries write semicolons). TSV has a header and no quoting at all, as
+the official GLUE files have none. A JSON file holds one record per line, or is one list of records. Every value is read
+as text.
 """
 
 import csv
@@ -193,7 +194,7 @@ def read_texts(
     if unlabelled and not skip_unlabelled:
         raise InputError(
             expected=f"a label in each row of '{shown(str(path))}'",
-            found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {unlabelled[0].partition(' of ')[0]}",
+            found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {_line(unlabelled[0])}",
             fix="fill them in, remove the rows, or add --skip-unlabelled",
         )
     if not examples:
@@ -220,6 +221,10 @@ def _refuse_spans(row: Row) -> None:
             found=f"spans in {marked!r}: {brief(row.values[marked])}",
             fix="use --task ner for texts with marked spans, or name the label with --label-column",
         )
+
+
+def _line(place: str) -> str:
+    return place.partition(" of ")[0]
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
