@@ -94,7 +94,6 @@ WRONG = {
     "echo 'Buy these",
     "predict --model": "expected a value after --model; found none; for example: echo 'Buy these pills' | bertsmith",
     "predict lines.txt --model m": "found 'lines.txt'; pass the lines on stdin: bertsmith predict --model DIR < FILE",
-    "predict --data a.txt --model m": "found --data; pass the lines on stdin: bertsmith predict --model DIR < FILE",
     "predict -m m": "expected an option of bertsmith predict; found -m; did you mean --model?",
     "finetune --model m --task spam --out r --batch 8": "found --batch; did you mean --batch-size?",
     "finetune --model m --task spam --out r --batch_size 8": "found --batch_size; did you mean --batch-size?",

@@ -79,6 +79,30 @@ def test_quotes_of_tsv_are_characters_and_those_of_csv_are_not(tmp_path: Path) -
     assert read_texts(comma).examples[0].first == 'a "b", c'
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_csv_of_a_spreadsheet_has_the_separator_of_its_header(tmp_path: Path, mark: str) -> None:
+    cells = [["text", "label"], [f'a, "b"{mark} c\nd', "0"], ["e", "1"]]
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=mark).writerows(cells)
+    path = write(tmp_path / "a.csv", "\ufeff" + text.getvalue())
+    assert [[row.values["text"], row.values["label"]] for row in read_table(path)] == cells[1:]
+    assert list(TextLines(path)) == [row[0] for row in cells[1:]]
+
+
+def test_a_comma_in_the_header_separates_its_cells(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label;other\na;b,0\n")
+    assert [row.values for row in read_table(path)] == [{"text": "a;b", "label;other": "0"}]
+
+
+def test_rows_without_a_label_are_counted_in_the_error_or_skipped_and_listed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\na,0\nb,\nc,1\nd, \n")
+    with pytest.raises(InputError, match=r"an empty cell in 2 rows, the first in line 3; .* --skip-unlabelled"):
+        read_texts(path)
+    found = read_texts(path, skip_unlabelled=True)
+    assert [example.first for example in found.examples] == ["a", "c"]
+    assert [place.partition(" of ")[0] for place, _ in found.skipped] == ["line 3", "line 5"]
+
+
 def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path) -> None:
     plain = "text\tlabel\na b\t0\nc\t1\n"
     wanted = read_texts(write(tmp_path / "a.tsv", plain)).examples
@@ -151,7 +175,7 @@ def test_columns_that_are_missing_or_could_be_several_are_named(tmp_path: Path, 
 def test_labels_are_not_needed_where_none_are_read(tmp_path: Path) -> None:
     assert read_texts(write(tmp_path / "a.tsv", "text\na\n"), target=None).examples[0].label is None
     assert read_texts(write(tmp_path / "b.tsv", "text\tlabel\na\t\n"), target=None).examples[0].label is None
-    with pytest.raises(InputError, match=r"a label in line 3 of .*found an empty cell"):
+    with pytest.raises(InputError, match="an empty cell in 1 row, the first in line 3"):
         read_texts(write(tmp_path / "c.tsv", "text\tlabel\na\t1\nb\t \n"))
 
 

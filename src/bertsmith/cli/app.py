@@ -162,7 +162,8 @@ COMMANDS = (
         finetuning.predict,
         "predict",
         "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
-        misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE",
+        finetuning.predict_settings,
+        misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE, or a table with --data FILE",
     ),
     Command(
         documents.ask,

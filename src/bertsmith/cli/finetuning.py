@@ -233,9 +233,28 @@ def quantize(
     _print(measure(model, data, task=task, map_labels=names, limit=limit, head=own_head(head), **given(values)), json)
 
 
+def predict_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `predict`."""
+    return evaluate_settings()
+
+
 def predict(
     model: ModelOption,
     engine: EngineOption = "local",
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="instead of stdin: a table (.csv, .tsv, .jsonl, .parquet), or another file of the model's task; "
+            "labels are not needed",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="with --data: write the table there, with columns prediction and probability (.csv)"
+        ),
+    ] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
     ] = None,
@@ -245,14 +264,15 @@ def predict(
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --submission")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out or --submission")] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
     also: AlsoOption = None,
+    **values: Any,
 ) -> None:
-    """Print the model's prediction, with probabilities, for each line of stdin.
+    """Print the model's prediction, with probabilities, for each line of stdin, or each row of a table.
 
     A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
     {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
@@ -260,9 +280,17 @@ def predict(
     sentence without words to tag. A pair, a question or a choice needs all its parts.
     """
     from bertsmith.datasets.examples import is_blank
-    from bertsmith.library import lines
+    from bertsmith.library import answered_files, lines
 
     own = own_head(head)
+    for option, value in (("--out", out), *((f"--{name.replace('_', '-')}", "given") for name in given(values))):
+        require(data is not None or value is None, expected=f"--data with {option}", found="none", fix="give the file")
+    require(
+        data is None or (test is None and engine == "local"),
+        expected="a single source of texts with --data",
+        found="--test" if test is not None else "--engine",
+        fix="leave one of the two out",
+    )
     require(
         test is None or not also,
         expected="texts on stdin for several models",
@@ -275,7 +303,13 @@ def predict(
         found="--engine with --test",
         fix="leave one of the two out",
     )
-    if test is None:
+    if data is not None:
+        options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
+        if out is None:
+            answered = answered_files.predict_file(model, data, **options)
+        else:
+            answered = answered_files.write_predictions(model, data, out, replace=replace, **options)
+    elif test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
@@ -303,11 +337,15 @@ def predict(
         cut_texts += prediction.cut_tokens > 0
         cut_tokens += prediction.cut_tokens
         empty += is_blank(example)
+        if out is not None:
+            continue
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
             say(prediction.line())
     note_cut(cut_texts, cut_tokens)
+    if out is not None:
+        say(str(out))
     if empty:
         note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
 

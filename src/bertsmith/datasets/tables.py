@@ -1,7 +1,9 @@
 """Reader for texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or compressed (.gz, .zst).
 
-The extension gives the format of a file. CSV has a header and quotes. TSV has a header and no quoting at all, like the
-official GLUE files. A JSON file holds one record per line, or is one list of records. Every value is read as text.
+The extension gives the format of a file. CSV has a header and quotes; its cells are separated by commas, or by what the
+header has in their place (spreadsheets of many countries write semicolons). TSV has a header and no quoting at all, as
+the official GLUE files have none. A JSON file holds one record per line, or is one list of records. Every value is read
+as text.
 """
 
 import csv
@@ -9,6 +11,7 @@ import dataclasses
 import io
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,6 +130,7 @@ def read_texts(
     pair_column: str | None = None,
     label_column: str | None = None,
     target: Target | None = "label",
+    skip_unlabelled: bool = False,
 ) -> ExampleFile:
     """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
 
@@ -137,6 +141,7 @@ def read_texts(
             a pair column means single texts.
         target: what a label is: one class (`label`), any number of classes, as a JSON list or separated by `|`
             (`labels`), or a number (`number`); if None, labels are not read and may be missing.
+        skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
 
     Raises:
         InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
@@ -160,7 +165,7 @@ def read_texts(
     label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
     id_column = next((name for name in columns if plain_name(name) in ID_COLUMNS and name not in (*texts, label)), None)
     _tell_columns(path, [name for name in columns if name != id_column], texts, label)
-    examples, skipped = [], []
+    examples, skipped, unlabelled = [], [], []
     for number, row in enumerate(itertools.chain([first_row], rows)):
         cells = [_cell(row, name) for name in texts]
         cell = _cell(row, label) if label else ""
@@ -169,6 +174,10 @@ def read_texts(
             continue
         if target and holds_spans(cell):
             _refuse_spans(row)
+        if target in ("label", "number") and not cell.strip():
+            unlabelled.append(row.place)
+            skipped.append((row.place, f"an empty label in column {label!r}"))
+            continue
         gold = gold_of_cell(cell, row.place, target) if target else None
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
             skipped.append((row.place, f"empty text in column {empty[0]!r}"))
@@ -181,6 +190,12 @@ def read_texts(
                 label=gold,
                 place=row.place,
             )
+        )
+    if unlabelled and not skip_unlabelled:
+        raise InputError(
+            expected=f"a label in each row of '{shown(str(path))}'",
+            found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {_line(unlabelled[0])}",
+            fix="fill them in, remove the rows, or add --skip-unlabelled",
         )
     if not examples:
         raise InputError(
@@ -208,6 +223,10 @@ def _refuse_spans(row: Row) -> None:
         )
 
 
+def _line(place: str) -> str:
+    return place.partition(" of ")[0]
+
+
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
     """Tells which columns of a table are read, if some are not."""
     unread = [name for name in columns if name not in (*texts, label)]
@@ -216,11 +235,23 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
         tell(f"'{shown(str(path))}': {used}; not read: {show_columns(unread)}")
 
 
+def separator_of(header: str) -> str:
+    """What separates the cells of a CSV file with this first line: a comma, unless it has only semicolons or tabs.
+
+    >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
+    (',', ';', ',', ',')
+    """
+    outside = re.sub(r'"[^"]*"', "", header)
+    others = [mark for mark in ";\t" if mark in outside]
+    return others[0] if len(others) == 1 and "," not in outside else ","
+
+
 def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """The number of each row's first line, and the cells of the row."""
     # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    separator = separator_of(text.partition("\n")[0])
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     line = 1
     try:
         for cells in reader:

@@ -6,12 +6,13 @@ a line. Bytes that are not UTF-8 become U+FFFD, and the lines with such bytes ar
 
 import csv
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.file_text import suffix_of
-from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
+from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, separator_of, show_columns
 from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.documents.names import json_value, require_unique
 from bertsmith.documents.parquet import parquet_blocks
@@ -159,7 +160,10 @@ class TextLines:
     def _cells(self, lines: Iterable[str]) -> Iterator[str]:
         # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
-        rows = csv.reader(lines, strict=True) if self.kind == ".csv" else _Tabbed(lines)
+        lines = iter(lines)
+        first = next(lines, "")
+        lines = itertools.chain([first], lines)
+        rows = csv.reader(lines, delimiter=separator_of(first), strict=True) if self.kind == ".csv" else _Tabbed(lines)
         header: list[str] = []
         place = 0
         try:

@@ -120,6 +120,7 @@ def read_examples(
             pair_column=columns.pair_column,
             label_column=columns.label_column,
             target=target,  # type: ignore[arg-type]
+            skip_unlabelled=columns.skip_unlabelled,
         )
     warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:

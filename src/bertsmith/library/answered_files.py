@@ -1,0 +1,141 @@
+"""Models applied to a file of examples without labels, and the answers as new columns of the table that was read."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.datasets.examples import Example
+from bertsmith.datasets.file_text import suffix_of
+from bertsmith.datasets.glue import GLUE
+from bertsmith.datasets.nli import TITLES as NLI
+from bertsmith.datasets.tables import SUFFIXES, read_table
+from bertsmith.files import write_text
+from bertsmith.inference.ensemble import load_ensemble
+from bertsmith.outputs import TABLE, require_output
+from bertsmith.settings import require, split_settings
+from bertsmith.tasks.label_prediction import LabelPrediction
+from bertsmith.tasks.named_tasks import form_of
+from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.task_files import read_examples
+
+if TYPE_CHECKING:
+    from bertsmith.heads.own_head import OwnHead
+
+PREDICTION, PROBABILITY = "prediction", "probability"
+
+
+def predict_file(
+    model: str | Path,
+    data: Path,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: "type[OwnHead] | None" = None,
+    also: Sequence[str | Path] = (),
+    **columns: Any,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed.
+
+    Args:
+        model: anything that `load` accepts, with a task.
+        data: a table, or another file in the format of the model's task.
+        device, precision, head: as in `load`.
+        also: further models of classification with the same labels; the probabilities of all are averaged.
+        columns: fields of ColumnSettings by name, such as text_column="body".
+
+    Raises:
+        BertsmithError: the model has no task head, or the file is invalid; the message says which.
+    """
+    folder = load_any(model)
+    examples = _examples(folder, data, columns)
+    predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
+    yield from predictor.stream(iter(examples), total=len(examples))
+
+
+def write_predictions(
+    model: str | Path,
+    data: Path,
+    out: Path,
+    *,
+    replace: bool = False,
+    **settings: Any,
+) -> Iterator[tuple[Example, Prediction]]:
+    """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
+
+    Every row of the table is written, in its order and with all its columns. A row without text has empty new cells.
+    The prediction of several labels is separated by `|`; it and a number have no probability.
+
+    Args:
+        out: the CSV file to write.
+        replace: an existing CSV file may be replaced.
+        settings: as in `predict_file`.
+
+    Raises:
+        InputError: `out` may not be written.
+        ConfigError: the table has a column of that name already, or the model answers with neither labels nor numbers.
+        BertsmithError: as in `predict_file`.
+    """
+    require_output(out, TABLE, inputs=[data], replace=replace)
+    require(
+        suffix_of(data) in SUFFIXES,
+        expected=f"a table with --out, a file that ends in {', '.join(SUFFIXES)}",
+        found=f"'{data}'",
+        fix="print the predictions, without --out",
+    )
+    name = form_of(require_spec(load_any(model)))
+    require(
+        name not in GLUE and name not in NLI,
+        expected="a model whose task is read from tables of any columns, with --out",
+        found=f"one of {name}",
+        fix="print the predictions, without --out, or use --test with --submission",
+    )
+    rows = list(read_table(data))
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    for name in (PREDICTION, PROBABILITY):
+        require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
+    answers: dict[str, Mapping[str, str]] = {}
+    for example, prediction in predict_file(model, data, **settings):
+        answers[example.place] = _cells(prediction)
+        yield example, prediction
+    added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
+    assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
+    stream = io.StringIO(newline="")
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow([*names, *added])
+    for row in rows:
+        cells = {**row.values, **answers.get(row.place, {})}
+        table.writerow([cells.get(name, "") for name in (*names, *added)])
+    write_text(out, stream.getvalue())
+
+
+def _examples(folder: ModelFolder, data: Path, columns: Mapping[str, Any]) -> Sequence[Example]:
+    spec = require_spec(folder)
+    read = ColumnSettings(**split_settings(columns, [ColumnSettings])[ColumnSettings])
+    return read_examples(form_of(spec), data, read, gold=False, scheme=spec.scheme).examples
+
+
+def _cells(prediction: Prediction) -> Mapping[str, str]:
+    """The new cells of a row.
+
+    Raises:
+        ConfigError: the prediction is neither of labels nor a number.
+    """
+    if isinstance(prediction, NumberPrediction):
+        return {PREDICTION: f"{prediction.value:.6g}"}
+    require(
+        isinstance(prediction, LabelPrediction),
+        expected="a model that answers with labels or numbers, with --out",
+        found="one with other answers",
+        fix="print the predictions, without --out; --json has all of them",
+    )
+    assert isinstance(prediction, LabelPrediction)
+    if abs(sum(prediction.probabilities) - 1) < 1e-6:
+        return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}
+    return {PREDICTION: "|".join(prediction.chosen)}

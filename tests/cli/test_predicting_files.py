@@ -1,0 +1,65 @@
+"""predict on a table: rows without labels, and the table with the answers."""
+
+import csv
+import json
+from pathlib import Path
+
+from cli.test_predicting import write_model
+
+TABLE = '\ufeffid;body;other\r\n1;"the film; it\r\nwas good";x\r\n2; ;y\r\n3;the plot;z\r\n'
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "single", (9.0, 0.0))
+    (tmp_path / "in.csv").write_bytes(TABLE.encode())
+    asked = ("predict", "--model", model, "--data", tmp_path / "in.csv", "--text-column", "body")
+    written = run(*asked, "--out", tmp_path / "out.csv")
+    assert written.code == 0, written.err
+    assert written.out.strip() == str(tmp_path / "out.csv")
+    assert "empty text" in written.err
+    header, first, second, third = rows_of(tmp_path / "out.csv")
+    assert header == ["id", "body", "other", "prediction", "probability"]
+    assert first[:3] == ["1", "the film; it\nwas good", "x"]
+    assert second == ["2", " ", "y", "", ""]
+    printed = [json.loads(line) for line in run(*asked, "--json").out.splitlines()]
+    assert [one["id"] for one in printed] == ["1", "3"]
+    for row, one in zip((first, third), printed, strict=True):
+        assert row[3] == one["label"]
+        assert row[4] == f"{one['probabilities'][one['label']]:.4f}"
+
+
+def test_numbers_have_no_probability(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "number")
+    (tmp_path / "in.csv").write_text("text\nthe film\n")
+    assert run("predict", "--model", model, "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv").code == 0
+    header, row = rows_of(tmp_path / "out.csv")
+    assert header == ["text", "prediction"]
+    assert float(row[1]) == float(row[1])
+
+
+def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_written(run, tmp_path: Path) -> None:
+    model, tagger = write_model(tmp_path / "model", "single"), write_model(tmp_path / "tagger", "tags")
+    (tmp_path / "in.csv").write_text("text\nthe film\n")
+    (tmp_path / "taken.csv").write_text("text,prediction\nthe film,1\n")
+    (tmp_path / "words.conll").write_text("the\nfilm\n")
+    out = tmp_path / "out.csv"
+    for arguments, said in (
+        (("--out", out), "expected --data with --out"),
+        (("--text-column", "text"), "expected --data with --text-column"),
+        (("--data", tmp_path / "in.csv", "--out", tmp_path / "in.csv"), "an output apart from the input"),
+        (("--data", tmp_path / "taken.csv", "--out", out), "no column 'prediction'"),
+        (("--data", tmp_path / "in.csv", "--out", tmp_path / "out.txt"), "ends in .csv"),
+        (("--data", tmp_path / "in.csv", "--test", tmp_path / "in.csv"), "a single source of texts"),
+    ):
+        refused = run("predict", "--model", model, *arguments)
+        assert refused.code == 1
+        assert said in refused.err
+    refused = run("predict", "--model", tagger, "--data", tmp_path / "words.conll", "--out", out)
+    assert refused.code == 1
+    assert "expected a table with --out" in refused.err
+    assert not out.exists()
