@@ -238,7 +238,7 @@ def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
     """Writes the whole parameters of a model to one file, replacing the previous one.
 
     Args:
-        rank: this process among those that the model is divided among; all of them call it, and rank 0 writes.
+        rank: this process among those that train together; all of them call it, and rank 0 writes.
 
     Raises:
         TrainingError: it could not be written; the previous file is unchanged.

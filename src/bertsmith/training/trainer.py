@@ -189,10 +189,10 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The workload's scores on held-out data."""
+        """The workload's scores on held-out data; all ranks call it, and share the work."""
         self.trained.eval()
         try:
-            return dict(self.workload.evaluate(self.trained))
+            return dict(self.workload.evaluate(self.trained, self.rank))
         finally:
             self.trained.train()
 
