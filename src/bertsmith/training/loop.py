@@ -16,7 +16,7 @@ from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
-from bertsmith.training.checkpoint import Position
+from bertsmith.training.checkpoint import Position, take_whole
 from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import (
@@ -170,10 +170,10 @@ class _Course:
             self.run.load_best(self.trainer.trained, result.best_step)
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
-        self.trainer.gather()
         workload = self.trainer.workload
-        distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
+        require_trained(workload.model, self.guard, workload.precision, self.rank)
         if write_model is not None:
+            take_whole(workload.model, self.run.path, self.rank)
             distributed.on_first_rank(lambda: written(write_model, self.run.model, result), self.rank)
         return result
 
