@@ -47,8 +47,9 @@ from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining import masking, run, workload
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
 from bertsmith.pretraining.held_out_scores import HeldOutRows
+from bertsmith.pretraining.micro_batches import PretrainingBatch
 from bertsmith.pretraining.stream import Documents, PretrainingStream
-from bertsmith.pretraining.workload import Pretraining, PretrainingBatch
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.training.trainer import Trainer

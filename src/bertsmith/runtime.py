@@ -126,6 +126,21 @@ class Rank:
             restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
+    def dealt(self, count: int) -> list[tuple[int, bool]]:
+        """The numbers of the parts of some work that this process computes, and whether each of them counts.
+
+        All processes get as many, because a model that is divided among them is gathered in every pass of all. So at
+        the end some compute one for nothing, which another one computes too.
+
+        >>> Rank(index=1, count=2).dealt(3), Rank(index=0, count=2).dealt(3)
+        ([(1, True), (2, False)], [(0, True), (2, True)])
+        """
+        numbers = range(self.index, -(-count // self.count) * self.count, self.count)
+        return [(min(number, count - 1), number < count) for number in numbers]
+
+
+ALONE = Rank()  # a process that trains or evaluates by itself
+
 
 def require_torch(source: object) -> None:
     """Checks that torch is installed, which every model but an ONNX folder needs.

@@ -1,6 +1,7 @@
 """A program for several processes: divided models, and what goes wrong in one process; see test_sharding.py."""
 
 import contextlib
+import copy
 import errno
 import importlib
 import shutil
@@ -16,6 +17,7 @@ from torch import nn
 
 from bertsmith.errors import BertsmithError
 from bertsmith.processes.distributed import on_every_rank, on_first_rank
+from bertsmith.processes.sharding import Division, divide
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, process_group, train
@@ -73,6 +75,9 @@ def trained(path: Path, rank: Rank, work: Work, *, resume: bool = False, **chang
         tensors = {name: tensor.clone() for name, tensor in model_tensors(work.model).items()}
         safetensors.torch.save_file(tensors, folder / "model.safetensors")
 
+    if settings.shard and rank.count > 1:
+        first, work.model = dict(work.model.named_parameters()), copy.deepcopy(work.model).to("meta")
+        divide(work.model, Division(rank, torch.device("cpu")), first.__getitem__)
     run = RunFolder.prepare(path, {"train": to_dict(settings)}, resume=resume, rank=rank)
     # The products of Muon in fp32, so that sums in another order change no more than the last digits.
     with mock.patch("bertsmith.training.optimizer.fast_precisions", return_value=("fp32",)):

@@ -31,7 +31,7 @@ class Scripted(ToyWorkload):
         self.steps.append(copy.deepcopy(model_tensors(model)))
         return super().loss(model, micro_batch)
 
-    def evaluate(self, model):
+    def evaluate(self, model, rank):
         self.seen.append(copy.deepcopy(model_tensors(model)))
         return {"loss": LOSSES[len(self.seen) - 1 + self.before]}
 

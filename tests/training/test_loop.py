@@ -247,7 +247,7 @@ class ScriptedWorkload(ToyWorkload):
         super().__init__()
         self.values, self.seen = iter(values), []
 
-    def evaluate(self, model):
+    def evaluate(self, model, rank):
         value = next(self.values)
         if value is None:
             raise KeyboardInterrupt
@@ -261,8 +261,8 @@ class ScriptedWorkload(ToyWorkload):
 class FallingWorkload(ScriptedWorkload):
     """As `ScriptedWorkload`, with a value that should be low."""
 
-    def evaluate(self, model):
-        return {"loss": super().evaluate(model)["score"]}
+    def evaluate(self, model, rank):
+        return {"loss": super().evaluate(model, rank)["score"]}
 
 
 def test_the_best_model_is_kept_when_patience_runs_out_and_after_a_resume(tmp_path):
@@ -334,7 +334,7 @@ def test_a_run_whose_steps_were_all_skipped_fails_and_writes_no_model(tmp_path):
 
 def test_a_run_that_ends_with_parameters_that_are_not_finite_fails(tmp_path):
     class Overflowing(ToyWorkload):
-        def evaluate(self, model):
+        def evaluate(self, model, rank):
             model.first.weight.fill_(math.inf)
             return {}
 

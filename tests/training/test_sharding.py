@@ -1,9 +1,6 @@
 """Models that are divided among processes train, resume and end like whole ones, and a faulty process is named."""
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,42 +12,17 @@ from bertsmith.files import read_json_lines
 from bertsmith.runtime import Rank
 from bertsmith.training.loop import TIMES
 from bertsmith.training.parts import Parts, save_tensors
+from training.launched import launched
 from training.of_processes import Work, copied_until, trained
-from training.toy import environment
 
 PROGRAM = Path(__file__).with_name("of_processes.py")
-
-
-def launched(processes: int, *arguments: object) -> list[str]:
-    """What each of the processes of the program writes to stderr; without torchrun, which takes seconds to start."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        group = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    source = environment()
-    source["PYTHONPATH"] += f":{PROGRAM.parents[1]}"
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), *map(str, arguments)],
-            env={**source, **group, "RANK": str(index), "LOCAL_RANK": str(index)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(processes)
-    ]
-    try:
-        said = [process.communicate(timeout=200)[1] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0] * processes, said
-    return said
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The folder that two processes write, and what they say."""
     out = tmp_path_factory.mktemp("two")
-    return out, launched(2, out)
+    return out, launched(PROGRAM, 2, out)
 
 
 def lines_of(run: Path, kind: str = "train") -> list[dict[str, float]]:
@@ -113,7 +85,7 @@ def test_another_number_of_processes_resumes_with_the_same_curve(
         for optimizer in ("adam", "lamb", "muon"):
             trained(tmp_path / optimizer, Rank(), Work(), resume=True, optimizer=optimizer)
     else:
-        launched(processes, tmp_path, "resume")
+        launched(PROGRAM, processes, tmp_path, "resume")
     for optimizer in ("adam", "lamb", "muon"):
         assert_same_curve(tmp_path / optimizer, two[0] / optimizer)
 

@@ -14,7 +14,7 @@ import bertsmith
 from bertsmith.errors import BertsmithError
 from bertsmith.processes.distributed import begun_before
 from bertsmith.randomness import generator
-from bertsmith.runtime import Rank
+from bertsmith.runtime import ALONE, Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
 from bertsmith.training.pace import Pace
@@ -127,7 +127,7 @@ class ToyWorkload(Workload):
     def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         return {"mean_square": sums["squares"] / sums["count"], "unigram_entropy": 2.0}
 
-    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> Mapping[str, float]:
         self.evaluations += 1
         if self.clock is not None:
             self.clock.now += 2.0

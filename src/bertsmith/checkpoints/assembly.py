@@ -16,9 +16,10 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.heads.task_head import Head
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.layers import initialize
+from bertsmith.model.layers import initial_values
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, part_of
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.processes.sharding import Division, divide, put_parameter
 from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -47,6 +48,7 @@ def load_pretrained(
     *,
     seed: int = 0,
     changes: Mapping[str, Any] | None = None,
+    division: Division | None = None,
 ) -> Pretrained:
     """The model at a path or with a hub id, with both pre-training heads.
 
@@ -54,6 +56,7 @@ def load_pretrained(
         folder: the model as it was read.
         seed: seed for initializing missing heads.
         changes: fields of the configuration to override, e.g. the dropout of continued pre-training.
+        division: the processes to divide the model among, which all call this; each holds its rows alone.
 
     Raises:
         ConfigError: `changes` would change the shape of a tensor.
@@ -72,7 +75,7 @@ def load_pretrained(
                 fix="do not change the sizes of the model",
             )
     taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
-    give_memory(model, taken, seed)
+    give_memory(model, taken, seed, division)
     if folder.tokenizer is not None:
         model.encoder.read_vocabulary(folder.tokenizer.vocabulary)
     absent = {part for name in state if name not in taken and (part := part_of(name)) is not None}
@@ -113,6 +116,7 @@ def load_for_task(
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
     predicts: bool = False,
+    division: Division | None = None,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
@@ -124,6 +128,7 @@ def load_for_task(
         changes: fields of the configuration to override, such as the dropout.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
+        division: see `load_pretrained`.
 
     Raises:
         CheckpointError: the source has no vocabulary, or lacks a required head.
@@ -190,7 +195,7 @@ def load_for_task(
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
-    give_memory(model, taken, seed)
+    give_memory(model, taken, seed, division)
     model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
@@ -229,37 +234,49 @@ def save_pretrained(
     )
 
 
-def untrained(config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = None) -> EncoderForPreTraining:
+def untrained(
+    config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = None, division: Division | None = None
+) -> EncoderForPreTraining:
     """A randomly initialized model.
 
     Args:
         vocabulary: of the model; only an encoder that reads how pieces are spelled needs it.
+        division: see `load_pretrained`.
     """
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
-    give_memory(model, {}, seed)
+    give_memory(model, {}, seed, division)
     if vocabulary is not None:
         model.encoder.read_vocabulary(vocabulary)
     return model
 
 
-def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
+def give_memory(
+    model: EncoderForPreTraining | EncoderForTask,
+    tensors: Mapping[str, Tensor],
+    seed: int = 0,
+    division: Division | None = None,
+) -> None:
     """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
     Args:
         tensors: values by name, which are copied; the other parameters are randomly initialized.
         seed: seed for initialization.
+        division: see `load_pretrained`.
     """
+
+    def values(name: str) -> Tensor:
+        if name not in tensors:
+            return initial_values(model, name, model.config.initializer_range, seed)
+        assert tensors[name].shape == model.get_parameter(name).shape, name
+        return tensors[name]
+
+    if division is not None:
+        divide(model, division, values)
+        return
     # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
-    for name, blank in list(model.named_parameters()):
-        owner, _, last = name.rpartition(".")
-        values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
-        if name in tensors:
-            assert tensors[name].shape == blank.shape, name
-            values.copy_(tensors[name])
-        setattr(model.get_submodule(owner), last, nn.Parameter(values))
-    absent = {name for name, _ in model.named_parameters() if name not in tensors}
-    initialize(model, model.config.initializer_range, seed, absent)
+    for name, _ in list(model.named_parameters()):
+        put_parameter(model, name, nn.Parameter(values(name).to(torch.float32, copy=True)))
 
 
 def _require_own_head(

@@ -4,11 +4,7 @@ Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, a
 tensors.
 """
 
-import errno
-import os
 import pickle
-import re
-import stat
 import struct
 import warnings
 import zipfile
@@ -23,6 +19,8 @@ from torch import Tensor
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import FolderKind, digest_bytes, read_json, require_file
+from bertsmith.processes.sharding import own_rows, whole
+from bertsmith.tensor_file import write_tensors
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In search order; an index lists the files of a model that is split into shards.
@@ -44,7 +42,6 @@ _UNREADABLE = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, OSError, EOFError, RuntimeError, ValueError, KeyError,
     TypeError, AttributeError, IndexError, AssertionError, OverflowError, MemoryError,
 )  # fmt: skip
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # the end of an operating system error in safetensors
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -98,40 +95,27 @@ def weight_file(folder: Path) -> Path:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors in the order of their names; tensors that share memory are written separately.
+    """Writes tensors, one after another; those that share memory are written separately.
 
     Raises:
         OSError: the file cannot be written, for example because the disk is full; it names `path`.
     """
-    seen: set[int] = set()
-    separate: dict[str, Tensor] = {}
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
-        separate[name] = tensor
-    # The library creates files that only their owner can read; a file created here gets the usual permissions.
-    path.touch()
-    rights = stat.S_IMODE(path.stat().st_mode)
     try:
-        safetensors.torch.save_file(separate, path, metadata={"format": "pt"})
-    except safetensors.SafetensorError as error:
-        said = _SYSTEM_ERROR.search(str(error))
-        code = int(said[1]) if said else errno.EIO
-        raise OSError(code, os.strerror(code), str(path)) from error
-    path.chmod(rights)
+        with open(path, "wb") as file:
+            write_tensors(file, tensors, metadata={"format": "pt"})
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     """`sha256:` and the hexadecimal SHA-256 of named tensors, independent of their order and device.
 
-    Run folders record it, so it stays the same for the same names and bytes.
+    Run folders record it, so it stays the same for the same names and bytes. That of tensors which are divided among
+    processes is that of the whole ones; all of the processes ask for it.
     """
     parts = []
     for name, tensor in sorted(tensors.items()):
-        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        numbers = whole(own_rows(tensor.detach()), tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
     return digest_bytes("\n".join(parts).encode())
 

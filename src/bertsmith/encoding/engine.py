@@ -17,7 +17,7 @@ import numpy as np
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, computed, separate_rows
 from bertsmith.progress import Progress
-from bertsmith.runtime import Runtime
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.text.encoded import Ids
 from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
@@ -106,6 +106,7 @@ class Engine(abc.ABC):
         head: str,
         micro_tokens: int | None = None,
         advance: Callable[[float], None] | None = None,
+        rank: Rank = ALONE,
     ) -> Logits:
         """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
 
@@ -115,6 +116,7 @@ class Engine(abc.ABC):
             micro_tokens: maximum tokens to compute together; None for a default that suits the device.
             advance: receives the fraction of rows done since its last call, for a progress bar that covers more work;
                 without it these rows get their own progress bar.
+            rank: this process among those that share the work, see `computed`.
 
         Raises:
             NotFiniteError: the model computed no finite numbers for an example.
@@ -131,4 +133,5 @@ class Engine(abc.ABC):
                 width=(self.width(head),),
                 micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
                 advance=advance_here if advance is None else advance,
+                rank=rank,
             )

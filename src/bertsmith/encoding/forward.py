@@ -11,7 +11,8 @@ from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.memory import Memory
-from bertsmith.runtime import Runtime
+from bertsmith.processes.sharding import is_divided
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.text.encoded import Ids
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -54,9 +55,13 @@ class TorchEngine(Engine):
             return cast("EncoderForTask", self._model).outputs
         return {MASKED_LM: self._model.config.vocab_size, NEXT_SENTENCE: 2}[head]
 
-    @torch.inference_mode()
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
+        # What a divided model gathers in inference mode could not be trained afterwards.
+        with torch.no_grad() if is_divided(self._model) else torch.inference_mode():
+            return self._compute(part, head)
+
+    def _compute(self, part: RowPart, head: str) -> Logits:
         gathered, model, dtype = part.gather(self.runtime.device), self._model, self.runtime.dtype
         if isinstance(model, EncoderForTask):
             assert head == TASK, head
@@ -98,6 +103,7 @@ def task_logits(
     runtime: Runtime,
     micro_tokens: int | None = None,
     advance: Callable[[float], None] | None = None,
+    rank: Rank = ALONE,
 ) -> Logits:
     """The logits of all positions that the head of a model in torch reads; see `Engine.logits`."""
-    return TorchEngine(model, runtime).logits(features, TASK, micro_tokens, advance)
+    return TorchEngine(model, runtime).logits(features, TASK, micro_tokens, advance, rank)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from bertsmith.finite import require_finite
 from bertsmith.model.batch import Batch, GatheredRows, Read, WindowsOfTexts, cut_by_tokens, gather_rows, rows_index
+from bertsmith.runtime import ALONE, Rank
 from bertsmith.text.pack import PackedRows
 
 if TYPE_CHECKING:
@@ -170,6 +171,7 @@ def computed(
     width: tuple[int, ...],
     micro_tokens: int,
     advance: Callable[[float], None] | None = None,
+    rank: Rank = ALONE,
 ) -> npt.NDArray[np.float32]:
     """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
 
@@ -182,26 +184,32 @@ def computed(
         width: the shape of the result for one position.
         micro_tokens: maximum tokens (or one row) to compute together.
         advance: receives the fraction of rows done since its last call.
+        rank: this process among those that call it together with the same features. They share the work and all get
+            the results of one process: the same bytes, unless it would compute fewer parts than there are processes.
 
     Raises:
         NotFiniteError: a result is NaN or infinite; its `index` is the example.
     """
-    found = np.empty((features.num_read, *width), dtype=np.float32)
+    found = np.zeros((features.num_read, *width), dtype=np.float32)
     if not len(features):
         return found
     if features.windows_of_first is not None:
-        found = _computed_by_unit(features, compute, found, micro_tokens, advance)
+        found = _computed_by_unit(features, compute, found, micro_tokens, advance, rank)
         require_finite(found, lambda place: _example_at(features, place))
         return found
     different, place = _different(features)
     # Each result is written to the first place that needs it, then copied to the others.
     first = np.unique(place, return_index=True)[1]
     order = np.argsort(different.lengths, kind="stable")
-    for rows in cut_by_tokens(order, different.lengths, micro_tokens):
-        part = RowPart(features=different, rows=rows[_by_length(different, rows)])
-        found[first[part.chosen]] = compute(part)
+    cuts = cut_by_tokens(order, different.lengths, micro_tokens, rank.count)
+    for number, counts in rank.dealt(len(cuts)):
+        part = RowPart(features=different, rows=_sorted_rows(different, cuts[number]))
+        results = compute(part)
+        if counts:
+            found[first[part.chosen]] = results
         if advance is not None:
-            advance(len(rows) / len(different))
+            advance(sum(map(len, cuts[number : number + rank.count])) / len(different))
+    found = _joined(found, rank)
     source = first[place]
     copies = np.flatnonzero(source != np.arange(len(source)))
     for begin in range(0, len(copies), _COPIED):
@@ -217,6 +225,7 @@ def _computed_by_unit(
     found: npt.NDArray[np.float32],
     micro_tokens: int,
     advance: Callable[[float], None] | None,
+    rank: Rank,
 ) -> npt.NDArray[np.float32]:
     """`found`, filled with the results for units whose rows are computed together."""
     rows = features.rows
@@ -225,15 +234,31 @@ def _computed_by_unit(
     which = whole.distinct()[1]
     first = np.unique(which, return_index=True)[1]
     order = first[np.argsort(features.unit_tokens[first], kind="stable")]
-    for units in cut_by_tokens(order, features.unit_tokens, micro_tokens):
-        part = RowPart(features=features, rows=_sorted_rows(features, rows_index(features.rows_per_unit, units)))
-        found[part.chosen] = compute(part)
+    cuts = cut_by_tokens(order, features.unit_tokens, micro_tokens, rank.count)
+    for number, counts in rank.dealt(len(cuts)):
+        rows_of_units = rows_index(features.rows_per_unit, cuts[number])
+        part = RowPart(features=features, rows=_sorted_rows(features, rows_of_units))
+        results = compute(part)
+        if counts:
+            found[part.chosen] = results
         if advance is not None:
-            advance(len(units) / len(order))
+            advance(sum(map(len, cuts[number : number + rank.count])) / len(order))
+    found = _joined(found, rank)
     source = first[which]
     copied = np.flatnonzero(source != np.arange(len(source)))
     found[rows_index(features.rows_per_unit, copied)] = found[rows_index(features.rows_per_unit, source[copied])]
     return found
+
+
+def _joined(found: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
+    """The results of all processes, which are zero wherever a process has computed none."""
+    if rank.count == 1:
+        return found
+    import torch
+
+    from bertsmith.processes.distributed import sum_over_ranks
+
+    return sum_over_ranks(torch.from_numpy(found), rank).numpy()
 
 
 def _sorted_rows(features: EncodedExamples, rows: Ints) -> Ints:

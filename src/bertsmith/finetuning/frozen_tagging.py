@@ -30,6 +30,7 @@ from bertsmith.locks import locked_folder
 from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.randomness import generator
+from bertsmith.runtime import ALONE, Rank
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask
@@ -244,7 +245,7 @@ class FeatureTagging(Workload):
         """The score by which the best epoch is selected; none without dev sentences."""
         return {} if self.dev is None else {self.task.spec.metric: True}
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
         """The task's scores on the dev sentences; empty without any."""
         if self.dev is None:
             return {}

@@ -290,8 +290,11 @@ class FinetuningJob:
         )
         outcome = train(workload, training, run, rank=rank, label=label)
 
+        result, spec, predictions = self._judge(training, outcome, workload.model, rank)
+
         def finish() -> dict[str, Any]:
-            result, spec = self._judge(path, training, outcome, workload.model)
+            if predictions is not None:
+                self._write_predictions(path / PREDICTIONS_FILE, predictions)
             self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
             write_json(done, dataclasses.asdict(result))
             run.clear()
@@ -309,15 +312,16 @@ class FinetuningJob:
         return found
 
     def _judge(
-        self, path: Path, training: TrainSettings, outcome: TrainResult, model: EncoderForTask
-    ) -> tuple[SeedResult, TaskSpec]:
-        """The result of the best epoch, and the spec with values fitted on dev data; writes the predictions."""
+        self, training: TrainSettings, outcome: TrainResult, model: EncoderForTask, rank: Rank
+    ) -> tuple[SeedResult, TaskSpec, Sequence[Prediction] | None]:
+        """The result of the best epoch, the spec with values fitted on dev data, and the predictions for these."""
         spec, scores, collapsed = self.task.spec, dict[str, float](), False
+        predictions: Sequence[Prediction] | None = None
         if self.dev is not None:
             model.eval()
             # In fp32, like evaluation and prediction, so that they reproduce what is fitted and reported here.
             exact = choose(self.runtime.device, "fp32")
-            logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
+            logits = task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
             predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
             spec = self.task.tuned(self.data.dev, predictions)
             if spec != self.task.spec:
@@ -327,8 +331,7 @@ class FinetuningJob:
             collapsed = self.task.is_collapsed(predictions, self.data.dev)
             if collapsed and self.keep == "last":
                 # Few dev examples may all deserve the same answer; the training examples hardly do.
-                collapsed = self._is_collapsed_on_training_examples(model, exact)
-            self._write_predictions(path / PREDICTIONS_FILE, predictions)
+                collapsed = self._is_collapsed_on_training_examples(model, exact, rank)
         result = SeedResult(
             seed=training.seed,
             scores=scores,
@@ -339,13 +342,13 @@ class FinetuningJob:
             tokens=outcome.tokens,
             learning_rate=training.learning_rate,
         )
-        return result, spec
+        return result, spec, predictions
 
-    def _is_collapsed_on_training_examples(self, model: EncoderForTask, runtime: Runtime) -> bool:
+    def _is_collapsed_on_training_examples(self, model: EncoderForTask, runtime: Runtime, rank: Rank) -> bool:
         """Whether the model gives the same answer to all of the first training examples."""
         examples = self.data.train[:_JUDGED]
         features = self.task.encode(examples, self.tokenizer)
-        logits = task_logits(model, features, runtime, self.settings.micro_tokens)
+        logits = task_logits(model, features, runtime, self.settings.micro_tokens, rank=rank)
         return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:

@@ -24,7 +24,7 @@ from bertsmith.model.encoder import Trace
 from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
-from bertsmith.runtime import Runtime
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.tasks.task import Task, with_loss
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.lanes import count_lanes, lanes_for
@@ -173,13 +173,13 @@ class Finetuning(Workload):
         """The score by which the task selects its best epoch; none without dev examples."""
         return {} if self.dev is None else {self.task.selection_metric: True}
 
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
         """The task's scores on the dev examples; empty without any."""
         if self.dev is None:
             return {}
         assert isinstance(model, EncoderForTask)
         examples, features = self.dev
-        logits = task_logits(model, features, self.runtime, self.settings.micro_tokens)
+        logits = task_logits(model, features, self.runtime, self.settings.micro_tokens, rank=rank)
         scores = self.task.score(examples, self.task.decode(examples, features, logits, self.tokenizer))
         if self.on_scores is not None:
             self.on_scores(scores)

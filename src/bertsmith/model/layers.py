@@ -136,18 +136,22 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
     Source: `create_initializer` in the original modeling.py.
     """
     for name, parameter in module.named_parameters():
-        if names is not None and name not in names:
-            continue
-        owner = module.get_submodule(name.rpartition(".")[0])
-        if name.endswith("bias") or name.rpartition(".")[2].startswith("bias"):
-            values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
-            parameter.copy_(values.repeat_interleave(parameter.numel() // len(values)))
-        elif "norm" in name or isinstance(owner, nn.LayerNorm):
-            parameter.fill_(1.0)
-        else:
-            source = generator(seed, f"initialize {plain(name)}")
-            drawn = source.standard_normal(parameter.numel(), dtype=np.float32)
-            while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
-                drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
-            scale = float(getattr(owner, "initial_deviations", {}).get(name.rpartition(".")[2], deviation))
-            parameter.copy_(torch.from_numpy(drawn).mul_(scale).view_as(parameter))
+        if names is None or name in names:
+            parameter.copy_(initial_values(module, name, deviation, seed))
+
+
+def initial_values(module: nn.Module, name: str, deviation: float, seed: int) -> Tensor:
+    """The initial values of one parameter of a module, which may be on the meta device; see `initialize`."""
+    shape, (place, _, last) = module.get_parameter(name).shape, name.rpartition(".")
+    owner = module.get_submodule(place)
+    if name.endswith("bias") or last.startswith("bias"):
+        values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
+        return values.repeat_interleave(shape.numel() // len(values)).view(shape)
+    if "norm" in name or isinstance(owner, nn.LayerNorm):
+        return torch.ones(shape)
+    source = generator(seed, f"initialize {plain(name)}")
+    drawn = source.standard_normal(shape.numel(), dtype=np.float32)
+    while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
+        drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
+    scale = float(getattr(owner, "initial_deviations", {}).get(last, deviation))
+    return torch.from_numpy(drawn).mul_(scale).view(shape)

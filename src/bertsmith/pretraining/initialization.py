@@ -29,7 +29,9 @@ from bertsmith.corpus.cooccurrence import cooccurrences, ppmi, reduced
 from bertsmith.corpus.shards import Corpus
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.heads.piece_heads import MaskedLMHead
+from bertsmith.model.our_names import PREFIX
 from bertsmith.model.transformer import Layer, TransformerEncoder
+from bertsmith.processes.sharding import whole_parameters
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 
@@ -43,6 +45,7 @@ SHARPNESS = 0.8  # of the neighbor heads: the length of each row of their querie
 FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
 # The neighbor of each head: of all heads (at most eight) in the first layer, and of half of them in the second.
 NEIGHBORS = (-1, 1, -2, 2, -3, 3, -4, 4)
+_CHANGED = ("mlm.", f"{PREFIX}embeddings.", f"{PREFIX}layers.0.", f"{PREFIX}layers.1.")  # the names of what is set
 
 
 @torch.no_grad()
@@ -55,10 +58,17 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     smaller in return.
 
     Args:
-        model: a randomly initialized model, which is changed in place.
+        model: a randomly initialized model, which is changed in place. If it is divided among processes, all of them
+            call this, and hold what is changed as a whole meanwhile.
         corpus: the corpus that it will be trained on.
         seed: seed of the random directions.
     """
+    changed = [name for name, _ in model.named_parameters() if name.startswith(_CHANGED)]
+    with whole_parameters(model, changed):
+        _initialize(model, corpus, seed)
+
+
+def _initialize(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None:
     counts = corpus.token_counts().astype(np.float64) + 1
     if model.config.piece_head != "tied":  # that head has no bias
         model.mlm.get_parameter("bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))

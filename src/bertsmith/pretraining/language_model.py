@@ -44,7 +44,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.pretraining.stream import Documents
 from bertsmith.pretraining.token_tracks import TokenTracks, Windows
 from bertsmith.progress import Progress
-from bertsmith.runtime import Runtime
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.settings import require
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.lanes import count_lanes, lanes_for
@@ -233,7 +233,7 @@ class LanguageModelling(Workload):
         return self.objective.higher_is_better if self._held_out else {}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
         """Loss, accuracy and perplexity on held-out text, read in order without dropout; empty without any."""
         if not self._held_out:
             return {}

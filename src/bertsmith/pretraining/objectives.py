@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.heads.models import PreTrainingOutput
+    from bertsmith.pretraining.micro_batches import PretrainingBatch
     from bertsmith.pretraining.settings import PretrainingDataSettings
-    from bertsmith.pretraining.workload import PretrainingBatch
 
 # Added to the number of predictions, as in the original, to avoid a division by zero.
 MASK_COUNT_EPSILON = 1e-5

@@ -42,6 +42,7 @@ from bertsmith.processes.distributed import (
     process_group,
     result_of_first_rank,
 )
+from bertsmith.processes.sharding import Division
 from bertsmith.products.compiled import compile_layers
 from bertsmith.progress import tell, warn
 from bertsmith.remote import address_of
@@ -126,7 +127,8 @@ def _pretrain(
     runtime.tell()
     if rank.index == 0:
         warn_without_running_text(source, data)
-    model, first, carried, before = _first_model(settings, data, training.seed, source)
+    division = Division(rank, runtime.torch_device) if training.shard and rank.count > 1 else None
+    model, first, carried, before = _first_model(settings, data, training.seed, source, division)
     record = {
         "task": "pretraining",
         "corpus": str(corpus),
@@ -323,7 +325,11 @@ def _may_change(out: Path, resume: bool) -> tuple[str, ...]:
 
 
 def _first_model(
-    settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
+    settings: PretrainingRunSettings,
+    data: PretrainingDataSettings,
+    seed: int,
+    corpus: Corpus,
+    division: Division | None = None,
 ) -> tuple[EncoderForPreTraining, dict[str, str], tuple[str, ...], Mapping[str, Any] | None]:
     """The initial model, the digest of its source, the parts that are kept though nothing trains them, and its history.
 
@@ -336,7 +342,7 @@ def _first_model(
         folder = load_any(settings.init)
         if settings.dropout is not None:
             changes |= folder.config.dropout_changes(settings.dropout)
-        loaded = load_pretrained(folder, seed=seed, changes=changes)
+        loaded = load_pretrained(folder, seed=seed, changes=changes, division=division)
         theirs, ours = loaded.tokenizer, corpus.tokenizer
         if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
             raise VocabularyError(
@@ -354,7 +360,7 @@ def _first_model(
         return loaded.model, digests, carried, folder.metadata.as_initial_model()
     config = config_of(settings, data, corpus)
     check_fit(config, settings, data, corpus)
-    return untrained(config, seed, corpus.tokenizer.vocabulary), {}, (), None
+    return untrained(config, seed, corpus.tokenizer.vocabulary, division), {}, (), None
 
 
 def new_model(

@@ -19,22 +19,21 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.corpus.checks import entropy
-from bertsmith.errors import ConfigError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.noise import Noise, noise_for
-from bertsmith.model.runs import copied
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
+from bertsmith.pretraining.micro_batches import PretrainingBatch, RowsWithTargets
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
-from bertsmith.pretraining.targets import NOTHING, FindTargets
+from bertsmith.pretraining.targets import FindTargets
+from bertsmith.processes.distributed import from_all_ranks
 from bertsmith.products.work import PASSES, Work, forward_work
-from bertsmith.progress import Progress, counted
-from bertsmith.runtime import Runtime
+from bertsmith.progress import Progress
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.lanes import MOST_LANES, count_lanes, lanes_for
+from bertsmith.training.lanes import MOST_LANES, count_lanes
 from bertsmith.training.pace import Pace
 from bertsmith.training.teaching import Teaching
 from bertsmith.training.workload import StepPlan, Workload
@@ -51,44 +50,6 @@ _EVALUATION: Mapping[str, Any] = {
     "whole_word": False,
     "chinese_words": False,
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingBatch:
-    """A micro-batch with its targets.
-
-    Attributes:
-        batch: the rows as the model reads them.
-        read: the positions that a head reads.
-        predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
-        targets: int64 [M], the gold pieces at those positions.
-        first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
-        labels: int64 [N], the pair labels.
-        backward: int64 [M'], indices into the last hidden states whose backward half predicts the previous piece; None
-            unless the objective has two directions.
-        backward_targets: int64 [M'], the previous pieces.
-        step: the step, counted from 0.
-        step_predictions: predictions in the whole step, of one direction.
-        step_rows: rows in the whole step.
-    """
-
-    batch: Batch
-    read: Read
-    predicted: Tensor | None
-    targets: Tensor | None
-    first: Tensor | None
-    labels: Tensor | None
-    step: int
-    step_predictions: int
-    step_rows: int
-    backward: Tensor | None = None
-    backward_targets: Tensor | None = None
-
-    @property
-    def predicted_positions(self) -> Tensor:
-        """The flat positions of the predictions in the batch, int64 [M]."""
-        assert self.predicted is not None, "an objective that predicts pieces"
-        return self.read.positions[self.predicted]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,7 +175,9 @@ class Pretraining(Workload):
         """The micro-batches of a rank in a step; a pure function of the step."""
         phase, number = self._phase(step)
         rows = phase.stream.step_rows(number)
-        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world, self.lanes)
+        work = self._with_targets(rows, phase.find_targets, step)
+        parts = work.cut(self.micro_tokens, rank=rank, world=world, lanes=self.lanes)
+        micro_batches = work.batches(parts, self.runtime.device)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
     def operations(self, plan: StepPlan) -> float:
@@ -256,30 +219,42 @@ class Pretraining(Workload):
         return {f"{prefix}{name}": up for prefix, _ in self._evaluations for name, up in directions.items()}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
         """Loss, accuracy and perplexity on the held-out rows, without dropout; empty without held-out documents.
 
         The figures for the long rows of the last phase have the prefix `long_`.
         """
         line: dict[str, float] = {}
         for prefix, stream in self._evaluations:
-            figures = self.summarize(self._sums(model, stream))
+            figures = self.summarize(self._sums(model, stream, rank))
             figures |= self.objective.perplexities(figures)
             if self._held_out_unigram is not None:
                 figures["unigram_entropy"] = self._held_out_unigram
             line |= {f"{prefix}{name}": value for name, value in figures.items()}
         return line
 
-    def _sums(self, model: nn.Module, stream: PretrainingStream) -> dict[str, float]:
-        """The sums over the first rows of a held-out stream."""
+    def _sums(self, model: nn.Module, stream: PretrainingStream, rank: Rank) -> dict[str, float]:
+        """The sums over the first rows of a held-out stream, whose micro-batches the processes divide among them.
+
+        They are added in the order of the micro-batches, so the sums are those of one process: the same bytes, unless
+        it would make fewer micro-batches than there are processes.
+        """
         rows = stream.materialise(self._evaluation_plan(stream))
-        find_targets = self.objective.find_targets(stream.vocabulary, stream.settings)
-        sums: dict[str, float] = {}
+        work = self._with_targets(rows, self.objective.find_targets(stream.vocabulary, stream.settings), 0)
+        parts = work.cut(self.micro_tokens, least_parts=rank.count)
+        own: list[dict[str, float]] = []
         with Progress("evaluating", total=len(rows.lengths), unit="rows") as progress:
-            for micro_batch in self._micro_batches(rows, find_targets, 0, 0, 1):
-                for name, value in self._losses(model, micro_batch, noise=None)[1].items():
-                    sums[name] = sums.get(name, 0.0) + float(value)
-                progress.advance(micro_batch.batch.num_rows)
+            for number, counts in rank.dealt(len(parts)):
+                (micro_batch,) = work.batches([parts[number]], self.runtime.device)
+                found = self._losses(model, micro_batch, noise=None)[1]
+                if counts:
+                    own.append({name: float(value) for name, value in found.items()})
+                progress.advance(sum(map(len, parts[number : number + rank.count])))
+        everyone = from_all_ranks(own, rank)
+        sums: dict[str, float] = {}
+        for number in range(len(parts)):
+            for name, value in everyone[number % rank.count][number // rank.count].items():
+                sums[name] = sums.get(name, 0.0) + value
         return sums
 
     def _taught(
@@ -334,66 +309,5 @@ class Pretraining(Workload):
     def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
-    def _micro_batches(
-        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int, lanes: int = 1
-    ) -> list[PretrainingBatch]:
-        """The rows of a rank with their targets, sorted by length and split by tokens."""
-        found = find_targets(rows.token_ids, rows.lengths, rows.keys)
-        pairs, num_predicted = self.objective.scores_pairs, len(found.positions)
-        starts = np.cumsum(rows.lengths) - rows.lengths
-        read = np.concatenate([found.positions, starts if pairs else starts[:0]])
-        rising = np.argsort(read)
-        read, is_predicted = read[rising], rising < num_predicted
-        read_counts = found.per_row + pairs
-        order = np.lexsort((read_counts, rows.lengths))
-        # With whole words a row may have no prediction; without a pair loss it then contributes nothing.
-        order = order[read_counts[order] > 0][rank::world]
-        if not len(order):
-            raise ConfigError(
-                expected=f"rows with something to predict for each of {world} processes in every step",
-                found=f"{counted(len(rows.lengths), 'row')} in step {step}",
-                fix="use larger steps, fewer processes or a larger masked share",
-            )
-        batches = []
-        least_parts = lanes_for(int(rows.lengths[order].sum()), lanes)
-        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens, least_parts):
-            gathered = gather_rows(
-                part,
-                token_ids=found.token_ids,
-                segment_ids=rows.segment_ids,
-                lengths=rows.lengths,
-                wanted=read,
-                wanted_per_row=read_counts,
-                row_ids=part,
-                device=self.runtime.device,
-            )
-            assert gathered.read is not None
-            predicted = np.flatnonzero(is_predicted[gathered.chosen])
-            chosen = rows_index(found.per_row, part)
-            target_ids = found.target_ids[chosen]
-            has_next = target_ids != NOTHING
-            backward = backward_targets = None
-            if found.previous_ids is not None:
-                previous_ids = found.previous_ids[chosen]
-                has_previous = previous_ids != NOTHING
-                backward = self._tensor(predicted[has_previous])
-                backward_targets = self._tensor(previous_ids[has_previous])
-            batches.append(
-                PretrainingBatch(
-                    batch=gathered.batch,
-                    read=gathered.read,
-                    predicted=self._tensor(predicted[has_next]) if num_predicted else None,
-                    targets=self._tensor(target_ids[has_next]) if num_predicted else None,
-                    first=self._tensor(np.flatnonzero(~is_predicted[gathered.chosen])) if pairs else None,
-                    labels=self._tensor(rows.labels[part]) if pairs else None,
-                    step=step,
-                    step_predictions=int((found.target_ids != NOTHING).sum()),
-                    step_rows=len(rows.lengths),
-                    backward=backward,
-                    backward_targets=backward_targets,
-                )
-            )
-        return batches
-
-    def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
-        return copied(values.astype(np.int64, copy=False), self.runtime.device)
+    def _with_targets(self, rows: Rows, find_targets: FindTargets, step: int) -> RowsWithTargets:
+        return RowsWithTargets(rows, find_targets, pairs=self.objective.scores_pairs, step=step)

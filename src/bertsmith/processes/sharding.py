@@ -6,11 +6,15 @@ the whole step. A parameter is a `DTensor` then. Optimizers, checkpoints and nor
 they neither import nor know more of FSDP2 than the functions here; `torch.distributed.tensor` takes seconds to import,
 and is imported where a model is divided.
 
+No process ever holds all parameters. A model is divided while it is on the meta device, and then each process gets the
+values of its rows, one tensor after another; files are written one whole tensor after another too.
+
 Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.
 """
 
-import copy
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -19,28 +23,40 @@ from torch import Tensor, nn
 from bertsmith.runtime import Rank
 
 
-def divided(model: nn.Module, rank: Rank) -> nn.Module:
-    """A copy of a model on its device, of which this process holds its rows.
+@dataclass(frozen=True)
+class Division:
+    """Among which processes a model is divided, and the device of each of them.
 
-    The model itself is moved to the main memory of process 0, which receives the trained parameters (`take_whole`); the
-    other processes do not keep it.
+    Attributes:
+        rank: this process among them.
+        device: its device.
+    """
+
+    rank: Rank
+    device: torch.device
+
+
+@torch.no_grad()
+def divide(model: nn.Module, division: Division, values: Callable[[str], Tensor]) -> None:
+    """Divides a model among processes, and gives each of them the memory and the values of its rows alone.
+
+    Args:
+        model: on the meta device.
+        values: returns the whole values of the parameter with a name; called for one after another.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    device = next(model.parameters()).device
-    model.to("cpu")
-    twin = copy.deepcopy(model)
-    if rank.index:
-        model.to("meta")
-    mesh = init_device_mesh(device.type, (rank.count,))
+    mesh = init_device_mesh(division.device.type, (division.rank.count,))
     # The innermost blocks first, as fully_shard demands.
-    for module in reversed(list(twin.modules())):
+    for module in reversed(list(model.modules())):
         if isinstance(module, nn.ModuleList):
             for block in module:
                 fully_shard(block, mesh=mesh)
-    fully_shard(twin, mesh=mesh)
-    return twin.to(device)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device=division.device)
+    for name, parameter in model.named_parameters():
+        own_rows(parameter).copy_(rows_of(values(name), parameter))
 
 
 def is_part(tensor: Tensor) -> bool:
@@ -105,23 +121,33 @@ def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     return found
 
 
-@torch.no_grad()
-def take_whole(model: nn.Module, tensors: Mapping[str, Tensor], rank: Rank) -> None:
-    """Copies the whole tensors of a divided model into the undivided one of process 0; all processes call it.
+@contextlib.contextmanager
+def whole_parameters(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
+    """Has the whole tensors as some parameters of a model inside the block; after it, each process keeps its rows.
 
-    Args:
-        model: the undivided one.
-        tensors: those of the divided one, by their names in both.
+    All processes do the same in the block, where there is no forward pass. No-op if the model is not divided.
     """
-    targets = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    for name, tensor in tensors.items():
-        full = whole(own_rows(tensor), tensor)
-        if rank.index == 0:
-            targets[name].copy_(full)
+    if not is_divided(model):
+        yield
+        return
+    divided = {name: model.get_parameter(name) for name in names}
+    for name, parameter in divided.items():
+        put_parameter(model, name, nn.Parameter(whole(own_rows(parameter), parameter).detach(), requires_grad=False))
+    yield
+    for name, parameter in divided.items():
+        with torch.no_grad():
+            own_rows(parameter).copy_(rows_of(model.get_parameter(name), parameter))
+        put_parameter(model, name, parameter)
+
+
+def put_parameter(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    """Makes this the parameter of a model with a name."""
+    place, _, last = name.rpartition(".")
+    setattr(model.get_submodule(place), last, parameter)
 
 
 def is_divided(model: nn.Module) -> bool:
-    """Whether a model was made by `divided`."""
+    """Whether a model was divided by `divide`."""
     return hasattr(model, "set_requires_gradient_sync")
 
 

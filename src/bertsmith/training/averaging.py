@@ -105,7 +105,7 @@ def require_averaging(processes: int, directions: Mapping[str, bool]) -> None:
         directions: for each value that the workload evaluates, whether a higher one is better.
 
     Raises:
-        ConfigError: there is no held-out loss, or there are several processes, of which only one evaluates.
+        ConfigError: there is no held-out loss, or there are several processes.
     """
     require(
         "loss" in directions,

@@ -38,11 +38,12 @@ from bertsmith.files import (
     write_json,
 )
 from bertsmith.processes.distributed import from_all_ranks, on_every_rank, on_first_rank, result_of_first_rank
-from bertsmith.processes.sharding import own_rows, whole
+from bertsmith.processes.sharding import is_divided, put_parameter
 from bertsmith.runtime import Rank
+from bertsmith.tensor_file import write_tensors
 from bertsmith.training.guard import LossGuard
 from bertsmith.training.optimizer import Optimizer
-from bertsmith.training.parts import Parts, part_name, save_tensors
+from bertsmith.training.parts import Parts, part_name, save_tensors, whole_tensors
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 CARRIED_FILE = "carried.safetensors"  # only where there is something to carry
@@ -238,22 +239,50 @@ def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
     """Writes the whole parameters of a model to one file, replacing the previous one.
 
     Args:
-        rank: this process among those that the model is divided among; all of them call it, and rank 0 writes.
+        rank: this process among those that train together; all of them call it, and rank 0 writes.
 
     Raises:
         TrainingError: it could not be written; the previous file is unchanged.
     """
-    first, tensors = rank is None or rank.index == 0, {}
-    for name, tensor in model_tensors(model).items():
-        full = whole(own_rows(tensor), tensor)
-        if first:
-            tensors[name] = full.cpu().contiguous()
+    _write_whole(path, model, rank or Rank(), "the best model")
+
+
+def take_whole(model: nn.Module, folder: Path, rank: Rank) -> None:
+    """Gives process 0 the whole parameters of a model that is divided among processes, to write them elsewhere.
+
+    They are mapped from a file that has no name any more, so that they take no memory; the model cannot be trained from
+    then on. No-op if it is not divided.
+
+    Raises:
+        TrainingError: there is no space for the file.
+    """
+    if not is_divided(model):
+        return
+    path = folder / f".whole{PARTIAL_SUFFIX}"
+    _write_whole(path, model, rank, "the whole model")
+    if rank.index == 0:
+        for name, tensor in safetensors.torch.load_file(path).items():
+            put_parameter(model, name, nn.Parameter(tensor, requires_grad=False))
+        path.unlink()
+
+
+def _write_whole(path: Path, model: nn.Module, rank: Rank, what: str) -> None:
+    """Writes whole parameters; all processes gather one after another, and rank 0 writes."""
+    tensors = model_tensors(model)
+    values = whole_tensors(tensors)
 
     def write() -> None:
-        with _space("the best model", path.parent, "free some space and resume"), atomic_file(path) as file:
-            file.write(safetensors.torch.save(tensors))
+        try:
+            with _space(what, path.parent, "free some space and resume"), atomic_file(path) as file:
+                write_tensors(file, tensors, values)
+        finally:
+            for _ in values:  # which the other processes gather in any case
+                pass
 
-    on_first_rank(write, rank or Rank())
+    if rank.index:
+        for _ in values:
+            pass
+    on_first_rank(write, rank)
 
 
 def read_best(path: Path, model: nn.Module) -> None:

@@ -12,6 +12,8 @@ from torch import nn
 
 from bertsmith.errors import TrainingError
 from bertsmith.finite import not_finite
+from bertsmith.processes.distributed import from_all_ranks
+from bertsmith.processes.sharding import own_rows
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Rank
 
@@ -101,11 +103,12 @@ def too_many_skipped(guard: LossGuard, step: int, found: str, precision: str, la
     )
 
 
-def require_trained(model: nn.Module, guard: LossGuard, precision: str) -> None:
-    """Checks that a finished run has trained its model.
+def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Rank) -> None:
+    """Checks that a finished run has trained its model; all processes call it.
 
     Args:
         precision: that of the run, which the advice leaves out.
+        rank: this process, which looks at the rows that it holds.
 
     Raises:
         TrainingError: every step was skipped, or a parameter is not finite.
@@ -117,7 +120,8 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str) -> None:
             found=f"{counted(guard.skipped, 'step')}, all skipped, so nothing was learned",
             fix=advice,
         )
-    if broken := not_finite(model.state_dict()):
+    found = from_all_ranks(not_finite({name: own_rows(one) for name, one in model.state_dict().items()}), rank)
+    if broken := list(dict.fromkeys(name for names in found for name in names)):
         raise TrainingError(
             expected="finite parameters at the end of training",
             found=f"NaN or infinite values in {counted(len(broken), 'tensor')}, such as {broken[0]}",

@@ -16,7 +16,7 @@ from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
-from bertsmith.training.checkpoint import Position
+from bertsmith.training.checkpoint import Position, take_whole
 from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import (
@@ -113,9 +113,8 @@ class _Course:
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
-        # Of a divided model no process can evaluate or save without the others.
+        # Of a divided model no process can save without the others.
         self.together = self.rank if trainer.is_divided else None
-        self.works = self.first or trainer.is_divided
         self.last_saved = time.monotonic()
         self.started = self.last_saved - spent
         self.peak = peak_of_device(trainer.device, trainer.workload.precision)
@@ -123,9 +122,8 @@ class _Course:
         self.guard = LossGuard(**self.position.guard)
         self.seconds_before, self.steps_before = self.position.seconds, self.position.step
         self.saved_step = self.position.step if run.last_step() is not None else None
-        self.evaluations = Evaluations(
-            run.metrics("evaluation"), self.settings.keep_best, trainer.workload.higher_is_better()
-        )
+        evaluated = distributed.result_of_first_rank(lambda: run.metrics("evaluation"), self.rank)
+        self.evaluations = Evaluations(evaluated, self.settings.keep_best, trainer.workload.higher_is_better())
         if isinstance(trainer.optimizer, AveragedSgd):
             require_averaging(self.rank.count, trainer.workload.higher_is_better())
         self.pace, self.evaluate_every = Pace(0), 0
@@ -172,10 +170,10 @@ class _Course:
             self.run.load_best(self.trainer.trained, result.best_step)
         elif isinstance(self.trainer.optimizer, AveragedSgd):
             self.trainer.optimizer.take_averages()
-        self.trainer.gather()
         workload = self.trainer.workload
-        distributed.on_first_rank(lambda: require_trained(workload.model, self.guard, workload.precision), self.rank)
+        require_trained(workload.model, self.guard, workload.precision, self.rank)
         if write_model is not None:
+            take_whole(workload.model, self.run.path, self.rank)
             distributed.on_first_rank(lambda: written(write_model, self.run.model, result), self.rank)
         return result
 
@@ -342,7 +340,7 @@ class _Course:
         return step == self.total or by_step or by_time
 
     def _save(self) -> None:
-        if not self.works or self.saved_step == self.position.step:
+        if not (self.first or self.together) or self.saved_step == self.position.step:
             return
         self.position.seconds = self.seconds()
         self.position.updates = self.trainer.optimizer.updates
@@ -365,17 +363,15 @@ class _Course:
     def _evaluate(self, *, silently: bool = False) -> None:
         """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
-        if not self.works or position.step in self.evaluations:
+        if position.step in self.evaluations:
             return
         with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
             is_best = position.step and self.evaluations.best_step() == position.step
-            if self.together:
-                is_best = distributed.from_first_rank(float(is_best), self.rank) > 0
-            if is_best:
-                self.run.save_best(self.trainer.trained, position.step, self.together)
+            if distributed.from_first_rank(float(is_best), self.rank):
+                self.run.save_best(self.trainer.trained, position.step, self.rank)
         if not self.first:
             return
         if values:
@@ -392,7 +388,5 @@ class _Course:
         return distributed.from_first_rank(spent, self.rank) > 0
 
     def _result(self) -> TrainResult:
-        best = self.evaluations.best_step() if self.works else None
-        if self.together:
-            best = int(distributed.from_first_rank(best or 0, self.rank)) or None
+        best = int(distributed.from_first_rank(self.evaluations.best_step() or 0, self.rank)) or None
         return result_of(self.position, self.guard, self.evaluations, self.run, self.seconds(), best, self.total)

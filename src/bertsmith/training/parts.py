@@ -8,17 +8,17 @@ the order of the files, are the tensor: any number of processes can read them, e
     model-00001-of-00004.safetensors    the rows of process 0 of 4, and what is not divided
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from bertsmith.processes.sharding import first_row, is_part, own_rows
+from bertsmith.processes.sharding import first_row, is_part, own_rows, whole
 from bertsmith.runtime import Rank
+from bertsmith.tensor_file import order_of, write_tensors
 from bertsmith.training.optimizer import require_fit
 
 
@@ -38,8 +38,15 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = 
     for name, tensor in tensors.items():
         rows = own_rows(tensor)
         if len(rows) if is_part(tensor) else rank is None or rank.index == 0:
-            found[name] = rows.detach().cpu().contiguous()
-    safetensors.torch.save_file(found, path)
+            found[name] = rows
+    with open(path, "wb") as file:
+        write_tensors(file, found)
+
+
+def whole_tensors(tensors: Mapping[str, Tensor]) -> Iterator[Tensor]:
+    """The whole tensors in the order of a file, one after another; all processes that hold rows ask for all of them."""
+    for name in order_of(tensors):
+        yield whole(own_rows(tensors[name]), tensors[name])
 
 
 class Parts:

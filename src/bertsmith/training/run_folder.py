@@ -293,7 +293,7 @@ class RunFolder:
         return None
 
     def save_best(self, model: nn.Module, step: int, rank: Rank | None = None) -> None:
-        """Writes the parameters as the best so far; with `rank` as in `save`.
+        """Writes the parameters as the best so far; all processes that train together call it.
 
         Those of an earlier step are kept until `forget_best`, because a killed run resumes from an earlier checkpoint.
 

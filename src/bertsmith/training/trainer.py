@@ -16,7 +16,6 @@ from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.settings import require
 from bertsmith.training.averaging import AveragedSgd
-from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import BertAdam, Lamb, Muon, Optimizer, clip, global_norm
@@ -55,9 +54,8 @@ class Trainer:
         self.workload, self.settings, self.rank, self.stop = workload, settings, rank, stop
         if settings.activation_checkpointing:
             workload.recompute()
-        # Of a model that is divided among processes, the workload's own does not change until the end.
-        self.is_divided = settings.shard and rank.count > 1
-        self.trained = sharding.divided(workload.model, rank) if self.is_divided else workload.model
+        self.trained = workload.model
+        self.is_divided = sharding.is_divided(self.trained)
         self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](
             self.trained,
             weight_decay=settings.weight_decay,
@@ -189,14 +187,9 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """The workload's scores on held-out data."""
+        """The workload's scores on held-out data; all ranks call it, and share the work."""
         self.trained.eval()
         try:
-            return dict(self.workload.evaluate(self.trained))
+            return dict(self.workload.evaluate(self.trained, self.rank))
         finally:
             self.trained.train()
-
-    def gather(self) -> None:
-        """Gives the workload's model of rank 0 the trained parameters, if it is divided among processes."""
-        if self.is_divided:
-            sharding.take_whole(self.workload.model, model_tensors(self.trained), self.rank)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bertsmith.errors import ConfigError
+from bertsmith.runtime import ALONE, Rank
 from bertsmith.training.pace import Pace
 
 
@@ -137,6 +138,10 @@ class Workload(abc.ABC):
         """The values of `evaluate` that can select a model, with whether a higher one is better; by default none."""
         return {}
 
-    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Metrics on held-out data; by default none. Runs in evaluation mode, without gradients."""
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> Mapping[str, float]:
+        """Metrics on held-out data; by default none. Runs in evaluation mode, without gradients.
+
+        All processes that train together call it, and each returns the metrics of all the data. They may divide the
+        work among them; of a divided `model`, each has to make as many passes as the others (`Rank.dealt`).
+        """
         return {}

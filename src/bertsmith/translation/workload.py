@@ -26,7 +26,7 @@ from bertsmith.model.noise import noise_for
 from bertsmith.pretraining.losses import negative_log_likelihood
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
-from bertsmith.runtime import Runtime
+from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.workload import StepPlan, Workload
 from bertsmith.translation.decoding import translate
@@ -121,7 +121,7 @@ class TranslationTraining(Workload):
         return 0 if self.dev is None else min(self.settings.evaluation_pairs, len(self.dev[1]))
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
+    def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
         """Loss, accuracy and perplexity on dev pairs given the right pieces before, and BLEU of greedy translations."""
         if self.dev is None:
             return {}

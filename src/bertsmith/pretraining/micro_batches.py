@@ -1,0 +1,148 @@
+"""The rows of a step or of an evaluation with what is predicted in them, and the micro-batches that they are cut into.
+
+Letters: N rows of a micro-batch, M predicted positions.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from bertsmith.errors import ConfigError
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
+from bertsmith.model.runs import copied
+from bertsmith.pretraining.stream import Rows
+from bertsmith.pretraining.targets import NOTHING, FindTargets, Ints
+from bertsmith.progress import counted
+from bertsmith.training.lanes import lanes_for
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingBatch:
+    """A micro-batch with its targets.
+
+    Attributes:
+        batch: the rows as the model reads them.
+        read: the positions that a head reads.
+        predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
+        targets: int64 [M], the gold pieces at those positions.
+        first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
+        labels: int64 [N], the pair labels.
+        backward: int64 [M'], indices into the last hidden states whose backward half predicts the previous piece; None
+            unless the objective has two directions.
+        backward_targets: int64 [M'], the previous pieces.
+        step: the step, counted from 0.
+        step_predictions: predictions in the whole step, of one direction.
+        step_rows: rows in the whole step.
+    """
+
+    batch: Batch
+    read: Read
+    predicted: Tensor | None
+    targets: Tensor | None
+    first: Tensor | None
+    labels: Tensor | None
+    step: int
+    step_predictions: int
+    step_rows: int
+    backward: Tensor | None = None
+    backward_targets: Tensor | None = None
+
+    @property
+    def predicted_positions(self) -> Tensor:
+        """The flat positions of the predictions in the batch, int64 [M]."""
+        assert self.predicted is not None, "an objective that predicts pieces"
+        return self.read.positions[self.predicted]
+
+
+class RowsWithTargets:
+    """Rows with their targets, sorted by length.
+
+    Args:
+        rows: the rows.
+        find_targets: finds their targets.
+        pairs: whether a label of each row is predicted.
+        step: the step that they belong to, counted from 0.
+    """
+
+    def __init__(self, rows: Rows, find_targets: FindTargets, *, pairs: bool, step: int) -> None:
+        self.rows, self.pairs, self.step = rows, pairs, step
+        self.found = find_targets(rows.token_ids, rows.lengths, rows.keys)
+        self.num_predicted = len(self.found.positions)
+        starts = np.cumsum(rows.lengths) - rows.lengths
+        read = np.concatenate([self.found.positions, starts if pairs else starts[:0]])
+        rising = np.argsort(read)
+        self.read, self.is_predicted = read[rising], rising < self.num_predicted
+        self.read_counts = self.found.per_row + pairs
+        order = np.lexsort((self.read_counts, rows.lengths))
+        # With whole words a row may have no prediction; without a pair loss it then contributes nothing.
+        self.order = order[self.read_counts[order] > 0]
+
+    def cut(
+        self, most_tokens: int, *, rank: int = 0, world: int = 1, lanes: int = 1, least_parts: int = 1
+    ) -> list[Ints]:
+        """The rows of a rank, split by tokens: the indices of the rows of each part.
+
+        Args:
+            rank, world: every `world`-th row, starting at `rank`; by default all.
+            lanes, least_parts: at least as many parts as lanes are worth their while, or as this number.
+
+        Raises:
+            ConfigError: this rank has no rows.
+        """
+        order, lengths = self.order[rank::world], self.rows.lengths
+        if not len(order):
+            raise ConfigError(
+                expected=f"rows with something to predict for each of {world} processes in every step",
+                found=f"{counted(len(lengths), 'row')} in step {self.step}",
+                fix="use larger steps, fewer processes or a larger masked share",
+            )
+        return cut_by_tokens(order, lengths, most_tokens, max(least_parts, lanes_for(int(lengths[order].sum()), lanes)))
+
+    def batches(self, parts: Sequence[Ints], device: str) -> list[PretrainingBatch]:
+        """The micro-batches of these parts, on a device."""
+        return [self._batch(part, device) for part in parts]
+
+    def _batch(self, part: Ints, device: str) -> PretrainingBatch:
+        rows, found, num_predicted = self.rows, self.found, self.num_predicted
+        gathered = gather_rows(
+            part,
+            token_ids=found.token_ids,
+            segment_ids=rows.segment_ids,
+            lengths=rows.lengths,
+            wanted=self.read,
+            wanted_per_row=self.read_counts,
+            row_ids=part,
+            device=device,
+        )
+        assert gathered.read is not None
+
+        def tensor(values: npt.NDArray[np.integer]) -> Tensor:
+            return copied(values.astype(np.int64, copy=False), device)
+
+        is_predicted = self.is_predicted[gathered.chosen]
+        predicted = np.flatnonzero(is_predicted)
+        chosen = rows_index(found.per_row, part)
+        target_ids = found.target_ids[chosen]
+        has_next = target_ids != NOTHING
+        backward = backward_targets = None
+        if found.previous_ids is not None:
+            previous_ids = found.previous_ids[chosen]
+            has_previous = previous_ids != NOTHING
+            backward = tensor(predicted[has_previous])
+            backward_targets = tensor(previous_ids[has_previous])
+        return PretrainingBatch(
+            batch=gathered.batch,
+            read=gathered.read,
+            predicted=tensor(predicted[has_next]) if num_predicted else None,
+            targets=tensor(target_ids[has_next]) if num_predicted else None,
+            first=tensor(np.flatnonzero(~is_predicted)) if self.pairs else None,
+            labels=tensor(rows.labels[part]) if self.pairs else None,
+            step=self.step,
+            step_predictions=int((found.target_ids != NOTHING).sum()),
+            step_rows=len(rows.lengths),
+            backward=backward,
+            backward_targets=backward_targets,
+        )

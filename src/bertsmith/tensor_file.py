@@ -1,0 +1,68 @@
+"""Writes a file of safetensors one tensor after another, so that no more than one of them is needed in memory.
+
+::
+
+    8 bytes                     n, the length of the header, unsigned, little-endian
+    n bytes                     JSON: the type, shape and place of each tensor; spaces up to a multiple of 8 bytes
+    the rest                    the numbers of one tensor after another
+
+The bytes are those that the library `safetensors` writes. Source: its README, section "Format".
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# By the name of the type in torch.
+_TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def order_of(tensors: "Mapping[str, Tensor]") -> list[str]:
+    """The names of tensors in the order of a file: the widest types first, equal ones by name."""
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+
+
+def write_tensors(
+    file: IO[bytes],
+    tensors: "Mapping[str, Tensor]",
+    values: "Iterable[Tensor] | None" = None,
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Writes tensors to a file.
+
+    Args:
+        tensors: their types and shapes, by name.
+        values: the tensors themselves in the order of `order_of`, each asked for when it is written; by default those
+            of `tensors`.
+        metadata: further entries of the header.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    import torch
+
+    names = order_of(tensors)
+    header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    begin = 0
+    for name in names:
+        one = tensors[name]
+        end = begin + one.numel() * one.element_size()
+        kind = _TYPES[str(one.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(one.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    file.write(struct.pack("<Q", len(text)) + text)
+    for name, one in zip(names, (tensors[name] for name in names) if values is None else values, strict=True):
+        assert (one.dtype, one.shape) == (tensors[name].dtype, tensors[name].shape), name
+        numbers = one.detach().cpu().contiguous().reshape(-1)
+        if len(numbers):
+            file.write(numbers.view(torch.uint8).numpy().data)

@@ -1,0 +1,112 @@
+"""Several processes evaluate together, and train a model that none of them ever holds, with the numbers of one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.files import read_json, read_json_lines
+from bertsmith.runtime import ALONE
+from pretraining.of_processes import KINDS, evaluated, first_values, trained
+from tasks.task_samples import TOKENIZER, WORDS, write_base_model
+from training.launched import launched
+
+PROGRAM = Path(__file__).with_name("of_processes.py")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("processes")
+    write_base_model(place / "base")
+    draws = np.random.default_rng(0)
+    documents = [
+        "\n".join(" ".join(draws.choice(WORDS, draws.integers(3, 12))) + " ." for _ in range(draws.integers(2, 12)))
+        for _ in range(40)
+    ]
+    (place / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    settings = CorpusSettings(held_out=0.1)
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=settings, workers=1)
+    return place
+
+
+@pytest.fixture(scope="module")
+def alone(place: Path) -> dict[str, Any]:
+    trained(place / "corpus", place / "one", ALONE)
+    return {**evaluated(place / "base", ALONE), **first_values(place / "base", ALONE)}
+
+
+@pytest.fixture(scope="module")
+def two(place: Path) -> list[dict[str, Any]]:
+    """What each of two processes returns."""
+    return returned(place, 2)
+
+
+def returned(place: Path, processes: int) -> list[dict[str, Any]]:
+    launched(PROGRAM, processes, place / "base", place)
+    return [read_json(place / f"evaluated-{index}-of-{processes}.json") for index in range(processes)]
+
+
+def assert_evaluated(found: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    processes = len(found)
+    for share in ("whole", "divided"):
+        assert all(one[f"{share} {kind}"] == found[0][f"{share} {kind}"] for one in found for kind in KINDS)
+        assert found[-1][f"{share} pretraining many parts"] == alone["whole pretraining many parts"]
+        passes = alone["whole passes many parts"]
+        assert processes < passes <= found[0][f"{share} passes many parts"] < passes + processes
+        # One part is cut for all processes, so sums have another order.
+        few = found[0][f"{share} pretraining one part"]
+        assert few == pytest.approx(alone["whole pretraining one part"], rel=1e-5)
+        assert (alone["whole passes one part"], found[0][f"{share} passes one part"]) == (1, processes)
+        for kind in KINDS:
+            assert found[0][f"{share} {kind}"] == alone[f"whole {kind}"]
+            assert found[-1][f"{share} logits of {kind}"] == alone[f"whole logits of {kind}"]
+
+
+def test_processes_that_evaluate_together_have_the_bytes_of_one_and_share_the_work(
+    two: list[dict[str, Any]], alone: dict[str, Any]
+) -> None:
+    """Whole models and divided ones; in as many passes as one process, which only the last round fills up."""
+    assert_evaluated(two, alone)
+
+
+def test_a_divided_model_starts_from_the_bytes_of_a_whole_one_and_no_process_holds_them_all(
+    two: list[dict[str, Any]], alone: dict[str, Any]
+) -> None:
+    for start in ("new", "read"):
+        assert [one[start] for one in two] == [alone[start]] * 2
+    assert sum(one["held"] for one in two) == alone["held"]
+    assert max(one["held"] for one in two) < 0.51 * alone["held"]
+
+
+@pytest.mark.parametrize("run", ["new", "continued"])
+def test_a_divided_pre_training_has_the_curve_and_the_model_of_one_process(
+    two: list[dict[str, Any]], alone: dict[str, Any], place: Path, run: str
+) -> None:
+    """From values that the corpus gives, and from a model folder; the best model is kept."""
+    lines = [read_json_lines(place / name / run / "metrics.jsonl") for name in ("one", "two")]
+    first = [next(line for line in each if line["kind"] == "evaluation") for each in lines]
+    assert first[1]["held_out_loss"] == pytest.approx(first[0]["held_out_loss"], rel=1e-7 if run == "new" else 1e-3)
+    for name, kind in (("loss", "train"), ("held_out_loss", "evaluation")):
+        one, other = ([line[name] for line in each if line["kind"] == kind] for each in lines)
+        assert other == pytest.approx(one, rel=1e-3)
+    parts = (place / "two" / run / "checkpoints" / "step-00000004").glob("model-*-of-00002.safetensors")
+    assert len(list(parts)) == 2, "each process wrote its rows"
+    models = [place / name / run / "model" for name in ("one", "two")]
+    tensors = [load_file(model / "model.safetensors") for model in models]
+    assert tensors[0].keys() == tensors[1].keys()
+    for name, tensor in tensors[0].items():
+        torch.testing.assert_close(tensors[1][name], tensor, rtol=1e-2, atol=1e-3)
+    assert {path.name for path in models[0].iterdir()} == {path.name for path in models[1].iterdir()}
+    assert not list((place / "two" / run).glob("**/*.partial"))
+
+
+@pytest.mark.slow
+def test_four_processes_have_the_bytes_of_one(place: Path, alone: dict[str, Any]) -> None:
+    found = returned(place, 4)
+    assert_evaluated(found, alone)
+    assert [one["new"] for one in found] == [alone["new"]] * 4
+    assert max(one["held"] for one in found) < 0.27 * alone["held"]
