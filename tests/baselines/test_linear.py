@@ -7,7 +7,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertsmith.baselines.linear import LEAST_CHANCE, PENALTIES, USUAL_PENALTY, fit_linear
+from bertsmith.baselines.linear import (
+    LEAST_CHANCE,
+    PENALTIES,
+    PENALTIES_WITH_FAVORED,
+    USUAL_PENALTY,
+    fit_linear,
+)
 
 
 def vectors(count: int, width: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -144,3 +150,39 @@ def test_a_least_spread_bounds_the_weights_of_columns_that_are_nearly_constant_a
     bounded = fit_linear(nearly, labels, num_outputs=2, penalties=(1.0,), least_spread=0.1)
     assert np.abs(free.weight).max() > 1000
     assert np.abs(bounded.weight).max() < 10
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two labels", "three labels"])
+def test_the_weights_of_favored_directions_are_penalized_less(kind: str) -> None:
+    """A penalty on weights that move along a direction, as columns of their own that are ten thousand times larger."""
+    inputs, directions = vectors(150), np.random.default_rng(5).normal(size=(2, 12)).astype(np.float32)
+    along = (inputs - inputs.mean(axis=0)).astype(np.float64) @ directions.T
+    columns = np.concatenate([StandardScaler().fit_transform(inputs), 100 * along / along.std(axis=0)], axis=1)
+    outputs = {"numbers": 1, "two labels": 2, "three labels": 3}[kind]
+    targets = classes(inputs, outputs) if outputs > 1 else inputs.sum(axis=1)
+    found = fit_linear(inputs, targets, num_outputs=outputs, penalties=(1e5,), favored=directions)
+    assert found.weight.shape == (outputs, 12)
+    if outputs == 1:
+        expected = Ridge(alpha=1e5).fit(columns, targets).predict(columns)
+        np.testing.assert_allclose(found.outputs(inputs)[:, 0], expected, rtol=1e-4, atol=1e-3)
+    else:
+        reference = LogisticRegression(C=1e-5, tol=1e-8, max_iter=20_000).fit(columns, targets)
+        np.testing.assert_allclose(chances(found.outputs(inputs)), reference.predict_proba(columns), atol=2e-3)
+    without = fit_linear(inputs, targets, num_outputs=outputs, penalties=(1e5,))
+    moved, little = (model.outputs(inputs).std(axis=0).max() for model in (found, without))
+    assert moved > 10 * little
+    chosen = fit_linear(inputs, targets, num_outputs=outputs, penalties=PENALTIES_WITH_FAVORED, favored=directions)
+    assert chosen.penalty in PENALTIES_WITH_FAVORED
+
+
+def test_favored_directions_that_all_examples_agree_on_change_nothing() -> None:
+    inputs = vectors(60)
+    targets = classes(inputs, 3)
+    inputs[:, 3] = 2.0
+    direction = np.eye(12, dtype=np.float32)[3:4]
+    plain, favoring = (
+        fit_linear(inputs, targets, num_outputs=3, penalties=(10.0,), favored=favored) for favored in (None, direction)
+    )
+    np.testing.assert_allclose(favoring.outputs(inputs), plain.outputs(inputs), atol=1e-3)
+    same = fit_linear(inputs, np.zeros(60, dtype=np.int64), num_outputs=3, favored=direction)
+    assert same.outputs(inputs).argmax(axis=1).tolist() == [0] * 60

@@ -29,8 +29,11 @@ PENALTIES = (10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3
 # For sparse rows of length 1, which need less of a penalty than standardized vectors.
 PENALTIES_OF_BAGS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 LEAST_CHANCE = 1e-30  # probability of a label that no training example has
+# With favored directions: the strictest leave next to nothing but these.
+PENALTIES_WITH_FAVORED = (1e6, 3e5, 1e5, 3e4, *PENALTIES)
 USUAL_PENALTY = 100.0  # where cross-validation cannot choose: too few examples, or one label
 
+_FAVOR = 1e4  # how many times less the weights of favored directions are penalized
 _FOLDS, _FEWER_FOLDS, _FEW = 5, 3, 1_000  # five folds below that number of examples
 _MOST_COMPARED = 3_000  # examples in cross-validation
 _MOST_CELLS = 5 * 10**7  # their number times width times outputs
@@ -83,6 +86,7 @@ def fit_linear(
     score: Score | None = None,
     least_spread: float = 0.0,
     exclusive: bool = False,
+    favored: Vectors | None = None,
 ) -> LinearModel:
     """The linear model that predicts the targets of tasks from vectors.
 
@@ -102,10 +106,16 @@ def fit_linear(
         least_spread: what a column is divided by is at least this fraction of the root mean square of all entries, so
             that weights stay bounded although a column is nearly constant.
         exclusive: targets [E, K] are distributions over labels of which one is right, such as those of a teacher.
+        favored: directions [J, D] of dense vectors, whose weights are penalized `_FAVOR` times less than all others.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
     mean, scale = _moments(vectors, least_spread)
     inputs = vectors if isinstance(vectors, sp.csr_array) else ((vectors - mean) / scale).astype(np.float32)
+    spread = np.ones(0)
+    if favored is not None:
+        along = (vectors - mean) @ favored.T.astype(np.float64)  # [E, J]
+        spread = _moments(along, 0.0)[1] / np.sqrt(_FAVOR)
+        inputs = np.concatenate([inputs, (along / spread).astype(np.float32)], axis=1)
     used, golds, loss = _golds(targets, num_outputs, exclusive)
     single = (targets.ndim == 1 and loss is not _squares) or exclusive
     answers = targets.argmax(axis=1) if exclusive else targets
@@ -116,12 +126,14 @@ def fit_linear(
         weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
     else:
         penalty = penalties[0] if len(penalties) == 1 else USUAL_PENALTY
-        weights, biases = np.zeros((0, vectors.shape[1])), np.zeros(0)
+        weights, biases = np.zeros((0, inputs.shape[1])), np.zeros(0)
     if single and len(used) == 2:
         # One logistic regression for two labels, as a softmax of two outputs.
         weights, biases = np.concatenate([-weights / 2, weights / 2]), np.concatenate([-biases / 2, biases / 2])
     weight, bias = _without_examples(targets, num_outputs, vectors.shape[1])
-    weight[used] = weights / scale
+    weight[used] = weights[:, : vectors.shape[1]] / scale
+    if favored is not None:
+        weight[used] += (weights[:, vectors.shape[1] :] / spread) @ favored
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
 

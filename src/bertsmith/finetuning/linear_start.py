@@ -1,10 +1,14 @@
 """What the new layer of a task reads, and where it starts: both from linear models on the vectors of the base model.
 
-Letters: U units, N rows, R positions that are read, D width, K outputs.
+Letters: U units, N rows, R positions that are read, D width, K outputs, E examples, W width of what is read.
 
 The layer starts as the linear model that predicts the training labels from the frozen vectors, so that the first steps
 do not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a
 model has the lowest loss on held-out folds.
+
+Few labels say little about the thousands of weights of a layer on [a, b, |a - b|, a * b], but how similar a and b are
+follows from these numbers by a few fixed sums. The penalty may therefore favor these sums (`similarity_directions`), if
+that lowers the loss on held-out folds: with the strictest penalty, only the meaning of a similarity is learned.
 
 Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
 section 4 (linear probing, then fine-tuning).
@@ -16,7 +20,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.baselines.linear import LinearModel, fit_linear
+from bertsmith.baselines.linear import PENALTIES, PENALTIES_WITH_FAVORED, LinearModel, fit_linear
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.loading import load_frozen_encoder
@@ -25,7 +29,7 @@ from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSetting
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import rows_index
-from bertsmith.model.our_names import OF_TWO_TEXTS
+from bertsmith.model.our_names import OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -81,7 +85,7 @@ class LinearStart:
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
-        losses = [_held_out_loss(self._vectors(units, reads), targets, self.outputs, seed) for reads in known]
+        losses = [min(self._losses(self._vectors(units, reads), targets, reads, seed)) for reads in known]
         return known[int(np.argmin(losses))]
 
     def layer(self, head: Head, seed: int = 1) -> LinearModel:
@@ -91,7 +95,8 @@ class LinearStart:
         if head.pooled:
             units = _sample(len(self.features), MOST_FITTED, seed)
             vectors = self._vectors(units, head.reads)
-            found = fit_linear(vectors, targets[units], num_outputs=self.outputs, seed=seed, least_spread=LEAST_SPREAD)
+            favors = self._favors_similarity(vectors, targets[units], head.reads, seed)
+            found = fitted(vectors, targets[units], self.outputs, seed, favors=favors, least_spread=LEAST_SPREAD)
             # Each row adds the bias to a sum of logits.
             times = int(self.features.rows_per_unit.max(initial=1)) if self.pooling == "sum" else 1
             return dataclasses.replace(found, bias=found.bias / np.float32(times))
@@ -107,6 +112,19 @@ class LinearStart:
             seed=seed,
             least_spread=LEAST_SPREAD,
         )
+
+    def _favors_similarity(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> bool:
+        """Whether the layer starts from a model that favors similarity, as the loss on held-out folds says."""
+        part = _sample(len(vectors), MOST_PROBED, seed)
+        if reads not in OF_TWO_TEXTS or len(part) < _LEAST or len(np.unique(targets[part], axis=0)) < 2:
+            return False
+        plain, favoring = self._losses(vectors[part], targets[part], reads, seed)
+        return favoring < plain
+
+    def _losses(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> list[float]:
+        """The loss on held-out folds of the plain linear model, and of two texts of the one that favors similarity."""
+        ways = (False, True) if reads in OF_TWO_TEXTS else (False,)
+        return [held_out_loss(vectors, targets, self.outputs, seed, favors=favors) for favors in ways]
 
     def _has_pairs(self) -> bool:
         """Whether every row has a second text."""
@@ -228,14 +246,67 @@ def _sample(count: int, most: int, seed: int) -> Ints:
     return np.sort(generator(seed, "sample of a linear start").permutation(count)[:most]).astype(np.int64)
 
 
-def _held_out_loss(vectors: Vectors, targets: npt.NDArray[np.generic], outputs: int, seed: int) -> float:
-    """The loss of linear models on the folds that they were not fitted to, with one penalty for all."""
-    penalty = fit_linear(vectors, targets, num_outputs=outputs, seed=seed).penalty
+def similarity_directions(vectors: Vectors) -> Vectors:
+    """Weights with which vectors of two texts give similarities of the two, float32 [4, W].
+
+    The products of a and b about their mean, summed, and the negative distances |a - b|, summed: each once as they are
+    and once in units of the spread of each number.
+
+    Args:
+        vectors: [a, b, |a - b|, a * b] of the examples, float32 [E, W].
+    """
+    width = vectors.shape[1] // VECTORS_OF_PAIR
+    both = vectors[:, : 2 * width].reshape(-1, width).astype(np.float64)  # of a and b, [2E, D]
+    mean = both.mean(axis=0)
+    spread = np.maximum(both.std(axis=0), LEAST_SPREAD * np.sqrt(np.square(both).mean()))
+    spread[spread == 0] = 1.0
+    nothing = np.zeros(width)
+    products = [np.concatenate([-mean * unit, -mean * unit, nothing, unit]) for unit in (nothing + 1, spread**-2)]
+    distances = [np.concatenate([nothing, nothing, -unit, nothing]) for unit in (nothing + 1, 1 / spread)]
+    return np.stack(products + distances).astype(np.float32)
+
+
+def fitted(
+    vectors: Vectors,
+    targets: npt.NDArray[np.generic],
+    outputs: int,
+    seed: int,
+    *,
+    favors: bool,
+    penalty: float | None = None,
+    least_spread: float = 0.0,
+) -> LinearModel:
+    """The linear model of examples.
+
+    Args:
+        vectors: float32 [E, W].
+        outputs: K.
+        favors: whether the penalty favors the similarity of two texts.
+        penalty: by default, cross-validation chooses it.
+        least_spread: see `fit_linear`.
+    """
+    known = PENALTIES_WITH_FAVORED if favors else PENALTIES
+    return fit_linear(
+        vectors,
+        targets,
+        num_outputs=outputs,
+        seed=seed,
+        penalties=known if penalty is None else (penalty,),
+        least_spread=least_spread,
+        favored=similarity_directions(vectors) if favors else None,
+    )
+
+
+def held_out_loss(
+    vectors: Vectors, targets: npt.NDArray[np.generic], outputs: int, seed: int, *, favors: bool
+) -> float:
+    """The loss of linear models on the folds that they were not fitted to, with one penalty for all; see `fitted`."""
+    penalty = fitted(vectors, targets, outputs, seed, favors=favors).penalty
     fold = generator(seed, "folds of a linear start").permutation(len(vectors)) % _FOLDS
     total = 0.0
     for number in range(_FOLDS):
         inside = fold != number
-        model = fit_linear(vectors[inside], targets[inside], num_outputs=outputs, seed=seed, penalties=(penalty,))
+        model = fitted(vectors[inside], targets[inside], outputs, seed, favors=favors, penalty=penalty)
         total += _loss(model.outputs(vectors[~inside]).astype(np.float64), targets[~inside])
     return total
 
