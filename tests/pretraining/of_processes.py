@@ -95,7 +95,10 @@ def first_values(base: Path, rank: Rank) -> dict[str, Any]:
 
 def trained(corpus: Path, out: Path, rank: Rank) -> None:
     """Two runs, which start from the corpus and from the model of the first one; divided, if there are processes."""
-    for name, start in (("new", {"size": "tiny", "initialization": "corpus"}), ("continued", {"init": str(out / "new" / "model")})):
+    for name, start in (
+        ("new", {"size": "tiny", "initialization": "corpus"}),
+        ("continued", {"init": str(out / "new" / "model")}),
+    ):
         settings = PretrainingRunSettings(
             rows_per_step=8, evaluation_rows=16, micro_tokens=64, device="cpu", precision="fp32", **start
         )
