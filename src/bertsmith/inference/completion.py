@@ -119,9 +119,9 @@ class Completion:
     Attributes:
         text: the text.
         next: the most likely next pieces, in descending order.
-        continuation: what follows the text; empty if no pieces were asked for.
+        continuation: what follows the text; empty if none was requested.
         pieces: the pieces of the continuation.
-        has_ended: whether the model ended the text before the number of pieces that was asked for.
+        has_ended: whether the model ended the text before the requested number of pieces.
     """
 
     text: str

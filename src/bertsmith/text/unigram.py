@@ -102,7 +102,7 @@ class Unigram:
 
 
 class UnigramEncoding:
-    """The pieces of a text; the offsets are computed when they are asked for."""
+    """The pieces of a text; the offsets are computed on demand."""
 
     def __init__(self, ids: list[int], offsets: "functools.partial[list[Span]]") -> None:
         self.ids, self._offsets = ids, offsets
