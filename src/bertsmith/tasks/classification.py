@@ -24,6 +24,7 @@ from bertsmith.metrics.calibration import (
     best_label_threshold,
     best_threshold,
     fit_temperature,
+    softmax,
 )
 from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.progress import warn
@@ -183,8 +184,7 @@ class ClassificationTask(TaskWithLoss):
         scaled = logits.astype(np.float64) / self.spec.temperature
         if self.spec.multi_label:
             return with_parents(np.asarray(1 / (1 + np.exp(-scaled))), self.spec.labels, self.spec.parents)
-        shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+        return softmax(scaled)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> dict[str, float]:
         """The metrics of the spec; for multi-label tasks, micro and macro F1 and subset accuracy."""
