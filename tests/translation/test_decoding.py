@@ -11,7 +11,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.translation.decoding import Found, penalty, search, translate
+from bertsmith.translation.decoding import Finished, penalty, search, translate
 from bertsmith.translation.pairs import rows_of
 from bertsmith.translation.settings import SearchSettings
 
@@ -106,7 +106,7 @@ def test_a_translation_does_not_depend_on_the_other_texts():
 def test_a_translation_that_does_not_end_is_as_long_as_allowed_and_says_so():
     one = model(0, ends=-50.0)
     (result,) = search(one, TOKENIZER, rows_of(["a b"], TOKENIZER), SearchSettings(beam=2, longer=2))
-    assert isinstance(result, Found)
+    assert isinstance(result, Finished)
     assert (len(result.ids), result.has_ended) == (6, False)
 
 

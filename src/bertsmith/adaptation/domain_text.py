@@ -29,7 +29,7 @@ class DomainText:
         documents: all documents, those that are held out included.
         words: basic tokens of the documents to train on, and of those that are kept for scoring.
         training: the word counts of the documents to train on.
-        held_out: the sentences of each held-out document, in the order of the text, as many as were asked for.
+        held_out: the sentences of each held-out document, in the order of the text, up to the requested number.
         held_out_words: the word counts of these sentences.
         digests: of the files, by name.
         notes: what was left out of the files, one sentence each.

@@ -1,7 +1,7 @@
 """The systems of a comparison: what is fitted to the labels, on which vectors or network.
 
 A system is an entry of SYSTEMS. A network that `pretrain` trains by another architecture or objective is one more line
-there; nothing asks for a system by its name.
+there; no code refers to a system by name.
 
 Letters: E examples, D width of a vector, K outputs.
 """

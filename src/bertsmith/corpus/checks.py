@@ -307,8 +307,8 @@ def entropy(counts: npt.NDArray[Any]) -> float:
     >>> round(entropy(np.array([1, 1, 0, 2])), 4)
     1.0397
     """
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    frequencies = counts[counts > 0] / counts.sum()
+    return float(-(frequencies * np.log(frequencies)).sum())
 
 
 def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]) -> Iterator[tuple[str, int]]:

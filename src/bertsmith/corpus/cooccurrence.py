@@ -65,7 +65,7 @@ def cooccurrences(corpus: Corpus, *, window: int = WINDOW, most_tokens: int = MO
 def count_neighbors(
     ids: npt.NDArray[Any], size: int, counts: PairCounts, *, window: int, by_distance: bool = False
 ) -> None:
-    """Counts how often two ids are at most `window` places apart.
+    """Counts how often two ids are at most `window` positions apart.
 
     The key of a pair is `lower * V + higher`. `neighbor_blocks` gives the counts back.
 
@@ -236,7 +236,7 @@ def _spread(corpus: Corpus, most_tokens: int) -> list[int]:
 
 
 def _runs(corpus: Corpus, documents: Sequence[int], window: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Documents joined to long arrays of ids, with `window` places of no piece between them."""
+    """Documents joined to long arrays of ids, with `window` empty positions between them."""
     gap = np.full(window, _NO_PIECE, dtype=np.int64)
     parts: list[npt.NDArray[Any]] = []
     held = 0

@@ -40,7 +40,7 @@ class EncodedPart:
         sentence_lengths: uint32 [S], tokens; never 0.
         key: the sum of the checksums of its sentences; determines which documents are held out.
         ends: whether the document ends here.
-        bands: the band hashes of these ids, uint32 [BANDS], if they were asked for and there are ids.
+        bands: the band hashes of these ids, uint32 [BANDS], if requested and there are ids.
     """
 
     source: str

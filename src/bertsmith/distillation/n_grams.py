@@ -50,6 +50,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file, misfit, read_json, write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.locks import locked_folder, require_unused
+from bertsmith.metrics.calibration import softmax
 from bertsmith.progress import quiet, tell
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
@@ -169,10 +170,8 @@ def _mixed(
     if spec.multi_label:
         mixed = soft / (1 + np.exp(-scaled)) + hard * np.asarray(targets, dtype=np.float64)
         return mixed.astype(np.float32), False
-    chances = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    chances /= chances.sum(axis=1, keepdims=True)
     right = np.eye(logits.shape[1])[np.asarray(targets, dtype=np.int64)]
-    return (soft * chances + hard * right).astype(np.float32), True
+    return (soft * softmax(scaled) + hard * right).astype(np.float32), True
 
 
 def distill_n_grams(

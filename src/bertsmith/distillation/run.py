@@ -60,7 +60,7 @@ class Taught:
         data: its examples; the training examples include those with answers of the teacher.
         student: what it started from.
         result: its fine-tuning run.
-        without: that of the same student without the teacher, if it was asked for.
+        without: that of the same student without the teacher, if requested.
     """
 
     teacher: ModelFolder

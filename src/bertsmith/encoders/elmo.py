@@ -130,7 +130,7 @@ class ElmoConfig(ConfigWithoutAttention):
         return self.classifier_dropout or 0.0
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`; the pooler is not counted unless asked for."""
+        """See `EncoderConfig`; the pooler is not counted unless requested."""
         return NAMES.count(self, pooler=pooler, heads=heads)
 
 

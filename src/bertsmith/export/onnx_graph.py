@@ -209,7 +209,7 @@ class _Graph:
         return self.node("Where", seen, self.real("zero", 0.0), self.real("lowest", LOWEST))
 
     def last_token(self, mask: str) -> str:
-        """The place of the last real token of each sequence, [B, 1, 1]."""
+        """The position of the last real token of each sequence, [B, 1, 1]."""
         count = self.node("ReduceSum", mask, self.integers(1), keepdims=1)  # [B, 1]
         return self.node("Sub", self.node("Unsqueeze", count, self.integers(2)), self.integers(1))
 

@@ -29,10 +29,10 @@ def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
     """
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     second = (batch.segment_ids > 0).to(exact.dtype)
-    shares = torch.stack([1 - second, second], dim=1)  # [T, 2]
+    masks = torch.stack([1 - second, second], dim=1)  # [T, 2]
     lengths = torch.tensor(batch.lengths, device=hidden.device)
-    counts = torch.segment_reduce(shares, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
-    spread = (exact.unsqueeze(1) * shares.unsqueeze(2)).flatten(1)  # [T, 2D]
+    counts = torch.segment_reduce(masks, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
+    spread = (exact.unsqueeze(1) * masks.unsqueeze(2)).flatten(1)  # [T, 2D]
     means = torch.segment_reduce(spread, "sum", lengths=lengths).view(len(counts), 2, -1) / counts.unsqueeze(2)
     return compared(means)
 

@@ -44,9 +44,9 @@ class PieceSampler:
     """
 
     def __init__(self, counts: npt.NDArray[np.integer], draws: int, seed: int, device: torch.device) -> None:
-        shares = (counts + 1) / (counts + 1).sum()
-        self._ends, self._draws, self._seed, self._device = np.cumsum(shares), draws, seed, device
-        chances = -np.expm1(draws * np.log1p(-shares))
+        frequencies = (counts + 1) / (counts + 1).sum()
+        self._ends, self._draws, self._seed, self._device = np.cumsum(frequencies), draws, seed, device
+        chances = -np.expm1(draws * np.log1p(-frequencies))
         self._log_chances = torch.from_numpy(np.log(chances).astype(np.float32)).to(device)
 
     def of_step(self, step: int) -> PieceSample:

@@ -81,20 +81,20 @@ class SamplingSettings:
         """The next piece, given float32 [V] and the number of pieces that were chosen before it."""
         if not self.draws:
             return int(np.argmax(logits))
-        ids, shares = self.candidates(logits)
-        drawn = generator(self.seed, "next piece", number).random() * shares.sum()
-        return int(ids[min(int(np.searchsorted(np.cumsum(shares), drawn, side="right")), len(ids) - 1)])
+        ids, probabilities = self.candidates(logits)
+        drawn = generator(self.seed, "next piece", number).random() * probabilities.sum()
+        return int(ids[min(int(np.searchsorted(np.cumsum(probabilities), drawn, side="right")), len(ids) - 1)])
 
     def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """The pieces to sample from, most likely first, and their normalized probabilities."""
         scores = logits.astype(np.float64) / (self.temperature or 1.0)
         order = np.argsort(-scores, kind="stable")[: self.top_k]
-        shares = np.exp(scores[order] - scores[order[0]])
-        shares /= shares.sum()
+        probabilities = np.exp(scores[order] - scores[order[0]])
+        probabilities /= probabilities.sum()
         if self.top_p is not None:
-            enough = int(np.searchsorted(np.cumsum(shares), self.top_p * (1 - 1e-12))) + 1
-            order, shares = order[:enough], shares[:enough]
-        return order, shares
+            enough = int(np.searchsorted(np.cumsum(probabilities), self.top_p * (1 - 1e-12))) + 1
+            order, probabilities = order[:enough], probabilities[:enough]
+        return order, probabilities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +119,9 @@ class Completion:
     Attributes:
         text: the text.
         next: the most likely next pieces, in descending order.
-        continuation: what follows the text; empty if no pieces were asked for.
+        continuation: what follows the text; empty if none was requested.
         pieces: the pieces of the continuation.
-        has_ended: whether the model ended the text before the number of pieces that was asked for.
+        has_ended: whether the model ended the text before the requested number of pieces.
     """
 
     text: str
@@ -238,7 +238,7 @@ class _Completer:
         """The completions of texts, given their tokens with the special ones at the start."""
         memory = self.engine.new_memory() if self.remembers and self.tokens > 1 else None
         logits = self._logits(rows, memory, range(len(rows)))
-        best, shares = most_probable(logits, self.top)
+        best, probabilities = most_probable(logits, self.top)
         chosen, chances, ended = self._continue(rows, logits, memory)
         result = []
         for row, text in enumerate(texts):
@@ -247,7 +247,7 @@ class _Completer:
             result.append(
                 Completion(
                     text=text,
-                    next=self._pieces([ids] * self.top, best[row].tolist(), shares[row].tolist()),
+                    next=self._pieces([ids] * self.top, best[row].tolist(), probabilities[row].tolist()),
                     continuation=self._added(ids, chosen[row]),
                     pieces=self._pieces(before, chosen[row], chances[row]),
                     has_ended=row in ended,
@@ -316,6 +316,6 @@ _CONTEXT = 8  # pieces in front of a piece that decide whether there is a space
 
 def _probabilities(logits: Logits, ids: Sequence[int]) -> list[float]:
     """The probability of one piece per row, by a softmax over [N, V]."""
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    result: list[float] = (shares[np.arange(len(ids)), ids] / shares.sum(axis=1)).tolist()
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    result: list[float] = (probabilities[np.arange(len(ids)), ids] / probabilities.sum(axis=1)).tolist()
     return result

@@ -93,7 +93,7 @@ def _exported_predictor(
 
     Raises:
         CheckpointError: the folder lacks what is needed to run it, or the model has no task head.
-        ConfigError: a head, a device, a precision or products are asked for that it does not have.
+        ConfigError: a head, a device, a precision or products are requested that it does not have.
     """
     folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
     if head is not None:

@@ -106,7 +106,7 @@ def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> 
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """Tokens of a text that are read together; those from place `begin` on are predicted from the ones before."""
+    """Tokens of a text that are read together; those from position `begin` on are predicted from the ones before."""
 
     text: int
     tokens: Ids

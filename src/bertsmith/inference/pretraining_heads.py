@@ -291,10 +291,10 @@ def most_probable(logits: Logits, top: int) -> tuple[Ints, Logits]:
     >>> most_probable(np.log(np.array([[1, 4, 2, 1]], dtype=np.float32)), 3)
     (array([[1, 2, 0]]), array([[0.5  , 0.25 , 0.125]], dtype=float32))
     """
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
     least = np.partition(logits, logits.shape[1] - top, axis=1)[:, -top]
     best = np.empty((len(logits), top), dtype=np.int64)
     for row, (values, limit) in enumerate(zip(logits, least, strict=True)):
         candidates = np.flatnonzero(values >= limit)
         best[row] = candidates[np.argsort(-values[candidates], kind="stable")][:top]
-    return best, np.take_along_axis(shares, best, axis=1) / shares.sum(axis=1, keepdims=True)
+    return best, np.take_along_axis(probabilities, best, axis=1) / probabilities.sum(axis=1, keepdims=True)

@@ -68,7 +68,7 @@ class DocumentAnswers:
         return {**dataclasses.asdict(self), "answers": [answer.to_dict() for answer in self.answers]}
 
     def lines(self) -> list[str]:
-        """The answers with their places and contexts, or that there is none, as lines of text."""
+        """The answers with their positions and contexts, or that there is none, as lines of text."""
         if not self.has_answer:
             share = "" if self.no_answer_probability is None else f"{self.no_answer_probability:.0%}  "
             return [f"{share}(no answer)"]
@@ -137,7 +137,7 @@ def ask_document(
 
 
 def _placed(text: str, found: AnswerPrediction) -> list[PlacedAnswer]:
-    """The candidates that do not overlap a more likely one, with their places."""
+    """The candidates that do not overlap a more likely one, with their positions."""
     kept: list[PlacedAnswer] = []
     for answer, begin, end, probability in found.n_best:
         if answer and all(end <= other.begin or other.end <= begin for other in kept):

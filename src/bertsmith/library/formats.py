@@ -83,7 +83,7 @@ def convert(
 
 
 def _rules(source: str | Path, cased: bool | None, rules: str | None) -> TextRules | None:
-    """The text rules that were asked for; None: those of the source."""
+    """The requested text rules; None: those of the source."""
     require(
         cased is not None or rules is None,
         expected="text rules with their casing",

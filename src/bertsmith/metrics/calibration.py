@@ -35,6 +35,17 @@ class ReliabilityBin(NamedTuple):
     num_examples: int
 
 
+def softmax(logits: Floats) -> Floats:
+    """The probabilities of logits [..., K] over their last axis.
+
+    >>> softmax(np.log([1.0, 2.0, 1.0])).round(6).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: Floats = shifted / shifted.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
 def reliability(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 10) -> list[ReliabilityBin]:
     """Confidence and accuracy in bins of equal width, lowest confidence first; empty bins are left out.
 
@@ -95,14 +106,13 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
         InputError: there are no examples, the shapes do not match, a class is not one of K, or a logit is not finite.
     """
     from scipy.optimize import brentq  # the import takes a second, which predictions need not wait for
-    from scipy.special import softmax
 
     values, classes = _examples(logits, gold)
     right = values[np.arange(len(values)), classes]
 
     def slope(inverse: float) -> float:
         """The derivative of the loss with respect to 1 / T; the loss is convex in 1 / T, so the root is the minimum."""
-        expected = np.sum(softmax(values * inverse, axis=1) * values, axis=1)
+        expected = np.sum(softmax(values * inverse) * values, axis=1)
         return float(np.mean(expected - right))
 
     at_highest, at_lowest = slope(1.0 / HIGHEST_TEMPERATURE), slope(1.0 / LOWEST_TEMPERATURE)

@@ -152,10 +152,10 @@ class WindowsOfTexts:
     """Which rows of a batch are windows of the same unit, a text or a pair; N rows, U units.
 
     Attributes:
-        order: the rows, unit by unit, in a unit by their place in it, [N].
+        order: the rows, unit by unit, in a unit by their position in it, [N].
         counts: the rows of each unit, [U].
         texts: of each row in that order 0 or 1, the text of the pair that it is a window of, [N].
-        places: of each row in that order its place in its text, [N].
+        places: of each row in that order its position in its text, [N].
     """
 
     order: tuple[int, ...]

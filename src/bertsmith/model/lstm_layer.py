@@ -53,7 +53,7 @@ def time_steps(lengths: tuple[int, ...], *, backward: bool = False) -> TimeSteps
 
 
 class LstmLayer(nn.Module):
-    """A layer of LSTM, with a projection of its output and with clips if asked for.
+    """A layer of LSTM, with a projection of its output and optional clipping.
 
     Args:
         inputs: K.

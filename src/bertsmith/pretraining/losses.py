@@ -35,8 +35,8 @@ def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
     seen = np.zeros(len(counts), dtype=np.int64)
     for document in range(documents.num_documents):
         seen += np.bincount(documents.document_tokens(document), minlength=len(counts))
-    shares = (counts + 1) / (counts + 1).sum()
-    return float(-(seen * np.log(shares)).sum() / seen.sum())
+    frequencies = (counts + 1) / (counts + 1).sum()
+    return float(-(seen * np.log(frequencies)).sum() / seen.sum())
 
 
 def negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:

@@ -120,10 +120,10 @@ def make_static_vectors(
     )
     with Progress("one pass over the vocabulary", total=pieces, unit="pieces", least=1.0) as progress:
         vectors = embedder.encoder.row_vectors(rows, embedder.choice, embedder.pooling, progress)
-    shares, texts = _shares(tokenizer, text, column)
+    frequencies, texts = _frequencies(tokenizer, text, column)
     weight = WEIGHT_OF_ZIPF if text is None else WEIGHT_OF_TEXT
     table, variance = principal(vectors.astype(np.float64), kept)
-    table *= (weight / (weight + shares))[:, None]
+    table *= (weight / (weight + frequencies))[:, None]
     table[special_ids(tokenizer.vocabulary)] = 0
     spec = dataclasses.replace(vector_spec(SIMILARITY, (), TaskSettings(max_length=_LENGTH)), objective=COSINE)
     metadata = ModelMetadata(
@@ -163,7 +163,7 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
     return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
 
 
-def _shares(tokenizer: Tokenizer, text: str | None, column: str | None) -> tuple[Floats, int]:
+def _frequencies(tokenizer: Tokenizer, text: str | None, column: str | None) -> tuple[Floats, int]:
     """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law.
 
     Raises:
@@ -171,8 +171,8 @@ def _shares(tokenizer: Tokenizer, text: str | None, column: str | None) -> tuple
     """
     pieces = len(tokenizer.vocabulary)
     if text is None:
-        shares = 1 / (np.arange(pieces) + _OFFSET)
-        return shares / shares.sum(), 0
+        frequencies = 1 / (np.arange(pieces) + _OFFSET)
+        return frequencies / frequencies.sum(), 0
     counts, texts, block = np.zeros(pieces), 0, list[str]()
 
     def count() -> None:

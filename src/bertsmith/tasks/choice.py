@@ -170,11 +170,13 @@ class ChoiceTask(TaskWithLoss):
             return []
         first, counts = features.first_rows, features.rows_per_unit
         scores = logits[:, 0].astype(np.float64) / self.spec.temperature
-        shares = np.exp(scores - np.repeat(np.maximum.reduceat(scores, first), counts))
-        shares /= np.repeat(np.add.reduceat(shares, first), counts)
+        probabilities = np.exp(scores - np.repeat(np.maximum.reduceat(scores, first), counts))
+        probabilities /= np.repeat(np.add.reduceat(probabilities, first), counts)
         cut = np.add.reduceat(features.rows.cut_by_row, first)
         predictions = []
-        for example, row, lost in zip(_choices(examples), np.split(shares, first[1:]), cut.tolist(), strict=True):
+        for example, row, lost in zip(
+            _choices(examples), np.split(probabilities, first[1:]), cut.tolist(), strict=True
+        ):
             best = int(row.argmax())
             predictions.append(
                 ChoicePrediction(

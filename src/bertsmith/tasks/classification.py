@@ -24,6 +24,7 @@ from bertsmith.metrics.calibration import (
     best_label_threshold,
     best_threshold,
     fit_temperature,
+    softmax,
 )
 from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.progress import warn
@@ -183,8 +184,7 @@ class ClassificationTask(TaskWithLoss):
         scaled = logits.astype(np.float64) / self.spec.temperature
         if self.spec.multi_label:
             return with_parents(np.asarray(1 / (1 + np.exp(-scaled))), self.spec.labels, self.spec.parents)
-        shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+        return softmax(scaled)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> dict[str, float]:
         """The metrics of the spec; for multi-label tasks, micro and macro F1 and subset accuracy."""
@@ -263,11 +263,11 @@ class ClassificationTask(TaskWithLoss):
             return spec
         gold, _ = self.numbers(examples, predictions)
         # Temperatures keep the order, but thresholds are compared with the probabilities that a reader sees.
-        shares = np.array([one.probabilities[1] for one in predictions])
+        probabilities = np.array([one.probabilities[1] for one in predictions])
         if spec.temperature != self.spec.temperature:
-            odds = np.log(np.clip(shares, 1e-300, 1)) - np.log(np.clip(1 - shares, 1e-300, 1))
-            shares = 1 / (1 + np.exp(-odds * self.spec.temperature / spec.temperature))
-        return dataclasses.replace(spec, threshold=best_threshold(gold, shares, CLASS_METRICS[spec.metric]))
+            odds = np.log(np.clip(probabilities, 1e-300, 1)) - np.log(np.clip(1 - probabilities, 1e-300, 1))
+            probabilities = 1 / (1 + np.exp(-odds * self.spec.temperature / spec.temperature))
+        return dataclasses.replace(spec, threshold=best_threshold(gold, probabilities, CLASS_METRICS[spec.metric]))
 
     def cross_fitted(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
@@ -279,14 +279,14 @@ class ClassificationTask(TaskWithLoss):
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return None
         gold, _ = self.numbers(examples, predictions)
-        shares = np.array([one.probabilities[1] for one in predictions])
+        probabilities = np.array([one.probabilities[1] for one in predictions])
         result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
             if others.any():
-                fitted = best_threshold(gold[others], shares[others], CLASS_METRICS[spec.metric])
+                fitted = best_threshold(gold[others], probabilities[others], CLASS_METRICS[spec.metric])
             for index in np.flatnonzero(~others).tolist():
-                label = spec.labels[int(shares[index] >= fitted)]
+                label = spec.labels[int(probabilities[index] >= fitted)]
                 chance = predictions[index].probabilities[spec.labels.index(label)]
                 changed = {"label": label, "probability": chance, "chosen": (label,)}
                 result[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]

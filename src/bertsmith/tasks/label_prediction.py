@@ -44,20 +44,20 @@ class LabelPrediction(Prediction):
         'Spam\t75% Spam, 25% Not Spam'
         """
         exclusive = abs(sum(self.probabilities) - 1) < 1e-6
-        shares = _percent(self.probabilities) if exclusive else [round(100 * p) for p in self.probabilities]
-        ranked = sorted(zip(self.probabilities, shares, self.labels, strict=True), key=lambda item: -item[0])
-        shown = [f"{share}% {label}" for _, share, label in ranked[:_MOST_SHOWN]]
+        percentages = _percent(self.probabilities) if exclusive else [round(100 * p) for p in self.probabilities]
+        ranked = sorted(zip(self.probabilities, percentages, self.labels, strict=True), key=lambda item: -item[0])
+        shown = [f"{percentage}% {label}" for _, percentage, label in ranked[:_MOST_SHOWN]]
         shown += [f"{len(ranked) - len(shown)} more"] if len(ranked) > len(shown) else []
         return f"{', '.join(self.chosen)}\t" + ", ".join(shown)
 
 
-def _percent(shares: Sequence[float]) -> list[int]:
+def _percent(probabilities: Sequence[float]) -> list[int]:
     """Integer percentages that sum to 100, by the largest-remainder method.
 
     >>> _percent([1 / 3, 1 / 3, 1 / 3])
     [34, 33, 33]
     """
-    exact = [100 * share for share in shares]
+    exact = [100 * probability for probability in probabilities]
     whole = [int(value) for value in exact]
     by_rest = sorted(range(len(exact)), key=lambda index: whole[index] - exact[index])
     for index in by_rest[: max(0, 100 - sum(whole))]:

@@ -19,6 +19,7 @@ from bertsmith.datasets.examples import Example, QuestionExample
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
+from bertsmith.metrics.calibration import softmax
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
 from bertsmith.tasks.task import Prediction, TaskSpec, TaskWithLoss
@@ -191,8 +192,7 @@ class SpanTask(TaskWithLoss):
         # A context of only white space has no span; the original code then answers "empty" with a score of 0.
         kept = answers or [Found("", 0, 0, 0.0)]
         scores = np.array([answer.score for answer in kept]) / self.spec.temperature
-        shares = np.exp(scores - scores.max())
-        probabilities = (shares / shares.sum()).tolist()
+        probabilities = softmax(scores).tolist()
         best = next((number for number, answer in enumerate(kept) if answer.text), None)
         empty = next((number for number, answer in enumerate(kept) if not answer.text), None)
         difference = None

@@ -27,7 +27,7 @@ def with_surroundings(sentences: Sequence[TaggedExample]) -> list[TaggedExample]
 
 
 def in_documents(sentences: Sequence[TaggedExample]) -> tuple[list[TaggedExample], Ints]:
-    """The sentences in order, with the other sentences of their documents between them, and their places, int64 [E].
+    """The sentences in order, with the other sentences of their documents between them, and their positions, int64 [E].
 
     Consecutive sentences of one document share it; sentences without surroundings stay as they are.
     """

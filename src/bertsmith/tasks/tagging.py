@@ -125,7 +125,7 @@ class TaggingTask(TaskWithLoss):
         Tags that violate the scheme cause one warning; they are scored as conlleval interprets them.
 
         Raises:
-            ConfigError: `long_text` asks for truncation.
+            ConfigError: `long_text` is a way of truncating.
         """
         _require_no_cutting(self.spec.settings)
         sentences = _tagged(examples)
@@ -146,7 +146,7 @@ class TaggingTask(TaskWithLoss):
         form a document. Tags that are not among the labels are not used as targets.
 
         Raises:
-            ConfigError: `long_text` asks for truncation.
+            ConfigError: `long_text` is a way of truncating.
         """
         settings = self.spec.settings
         _require_no_cutting(settings)

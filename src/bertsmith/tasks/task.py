@@ -3,7 +3,7 @@
 A task holds no training code and no file formats. It is fully described by its `TaskSpec`, which is stored in the
 model's metadata, so training, evaluation, prediction and serving encode, truncate and decode identically.
 
-Encoding and decoding work on arrays, without torch; only the head and the loss import it, when they are asked for.
+Encoding and decoding work on arrays, without torch; only the head and the loss import it, on first use.
 """
 
 import abc

@@ -279,7 +279,7 @@ class _PieceLists:
 
 
 class _Workers:
-    """A thread pool, or a plain loop if only one thread is asked for."""
+    """A thread pool, or a plain loop if only one thread is requested."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None

@@ -102,7 +102,7 @@ class Unigram:
 
 
 class UnigramEncoding:
-    """The pieces of a text; the offsets are computed when they are asked for."""
+    """The pieces of a text; the offsets are computed on demand."""
 
     def __init__(self, ids: list[int], offsets: "functools.partial[list[Span]]") -> None:
         self.ids, self._offsets = ids, offsets
@@ -268,7 +268,7 @@ class UnigramPipeline:
         return result
 
     def _words(self, text: str, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
-        """The words of a text with their marks, the place of each in the text, and the marks that were added."""
+        """The words of a text with their marks, the position of each in the text, and the marks that were added."""
         parts = [(match[0], match.start()) for match in _NO_SPACE.finditer(text)] if self._splits_first else [(text, 0)]
         for part, place in parts:
             marked = part.replace(" ", self._mark)

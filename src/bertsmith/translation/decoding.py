@@ -2,8 +2,9 @@
 
 Letters: N source texts, H hypotheses (open translations of all texts), V vocabulary.
 
-Each step writes one piece to every hypothesis and keeps the best ones of each text. Those that the model ends are
-finished; a text is done when it has as many of them as the beam is wide, or when no open one can become better.
+Each step appends one piece to every hypothesis and keeps the best ones of each text. A hypothesis that the model ends
+is finished. A text is done when it has as many finished hypotheses as the beam is wide, or when no open one can become
+better than these.
 
 Sources: Vaswani et al. (2017), section 6.1; Wu et al. (2016), "Google's Neural Machine Translation System", section 7,
 for the length penalty.
@@ -36,7 +37,7 @@ class Translation:
     Attributes:
         text: the translation.
         score: its log probability in nats, divided by the length penalty.
-        has_ended: whether the model ended it; otherwise it is as long as is allowed.
+        has_ended: whether the model ended it; otherwise it has the maximum length.
     """
 
     text: str
@@ -45,7 +46,7 @@ class Translation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Finished:
     """A finished translation as ids, without special pieces; the fields are those of `Translation`."""
 
     ids: tuple[int, ...]
@@ -62,7 +63,7 @@ def translate(
     places: Sequence[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> list[Translation]:
-    """The best translation that was found of each text; that of a text without words is empty.
+    """The best translation of each text that the search finds; a text without words has an empty one.
 
     Args:
         places: the names of the texts in errors.
@@ -78,15 +79,15 @@ def translate(
             raise InputError(
                 expected=f"at most {most} tokens in {name}", found=str(len(row)), fix="split it into several lines"
             )
-    found = {number: Translation("", 0.0, True) for number, row in enumerate(rows) if len(row) == special}
+    translations = {number: Translation("", 0.0, True) for number, row in enumerate(rows) if len(row) == special}
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    order = np.array([number for number in np.argsort(lengths, kind="stable").tolist() if number not in found])
+    order = np.array([number for number in np.argsort(lengths, kind="stable").tolist() if number not in translations])
     parts = cut_by_tokens(order.astype(np.int64), lengths * settings.beam, _TOKENS) if len(order) else []
     for part in parts:
         chosen = search(model, tokenizer, [rows[number] for number in part.tolist()], settings, dtype=dtype)
         for number, one in zip(part.tolist(), chosen, strict=True):
-            found[number] = Translation(tokenizer.decode(one.ids), one.score, one.has_ended)
-    return [found[number] for number in range(len(texts))]
+            translations[number] = Translation(tokenizer.decode(one.ids), one.score, one.has_ended)
+    return [translations[number] for number in range(len(texts))]
 
 
 @torch.no_grad()
@@ -97,7 +98,7 @@ def search(
     settings: SearchSettings,
     *,
     dtype: torch.dtype | None = None,
-) -> list[Found]:
+) -> list[Finished]:
     """The best finished translation of each source row, which has its special tokens."""
     device = model.embeddings.word.weight.device
     vocabulary, template = tokenizer.vocabulary, tokenizer.template
@@ -109,7 +110,7 @@ def search(
     owners, scores = list(range(len(rows))), [0.0] * len(rows)
     written: list[tuple[int, ...]] = [()] * len(rows)
     last, memory = [template.start[0]] * len(rows), Memory()
-    finished: list[list[Found]] = [[] for _ in rows]
+    finished: list[list[Finished]] = [[] for _ in rows]
     while owners:
         last_pieces = Batch.from_rows([np.array([id]) for id in last], device=device)
         logits = model.decode(last_pieces, source, dtype=dtype, memory=memory)
@@ -118,16 +119,18 @@ def search(
         totals = log_probabilities.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
         extended: list[tuple[int, int, float]] = []  # the hypothesis, its next piece, the new log probability
         for owner in dict.fromkeys(owners):
-            own = [number for number, one in enumerate(owners) if one == owner]
-            open_ones = _extended(totals[own], [written[number] for number in own], end, finished[owner], settings)
-            length = len(written[own[0]]) + 1
+            of_text = [number for number, one in enumerate(owners) if one == owner]
+            hypotheses = _extended(
+                totals[of_text], [written[number] for number in of_text], end, finished[owner], settings
+            )
+            length = len(written[of_text[0]]) + 1
             if length >= limits[owner]:
                 finished[owner] += [
-                    Found((*written[own[row]], id), total / penalty(length, settings), False)
-                    for row, id, total in open_ones
+                    Finished((*written[of_text[row]], id), total / penalty(length, settings), False)
+                    for row, id, total in hypotheses
                 ]
-            elif not _is_done(finished[owner], open_ones, limits[owner], settings):
-                extended += [(own[row], id, total) for row, id, total in open_ones]
+            elif not _is_done(finished[owner], hypotheses, limits[owner], settings):
+                extended += [(of_text[row], id, total) for row, id, total in hypotheses]
         parents = [number for number, _, _ in extended]
         if parents != list(range(len(owners))) and parents:
             memory, source = memory.of_rows(parents), source.of_rows(parents)
@@ -141,7 +144,7 @@ def search(
 
 
 def _extended(
-    totals: Tensor, written: Sequence[tuple[int, ...]], end: int, finished: list[Found], settings: SearchSettings
+    totals: Tensor, written: Sequence[tuple[int, ...]], end: int, finished: list[Finished], settings: SearchSettings
 ) -> list[tuple[int, int, float]]:
     """The best open continuations of one text's hypotheses: (hypothesis, piece, log probability).
 
@@ -160,21 +163,21 @@ def _extended(
         if id != end:
             result.append((row, id, total))
         elif rank < settings.beam:
-            finished.append(Found(written[row], total / penalty(len(written[row]) + 1, settings), True))
+            finished.append(Finished(written[row], total / penalty(len(written[row]) + 1, settings), True))
     return result
 
 
 def _is_done(
-    finished: Sequence[Found], open_ones: Sequence[tuple[int, int, float]], limit: int, settings: SearchSettings
+    finished: Sequence[Finished], hypotheses: Sequence[tuple[int, int, float]], limit: int, settings: SearchSettings
 ) -> bool:
-    """Whether a text needs no further pieces."""
-    if len(finished) >= settings.beam or not open_ones:
+    """Whether the search for a text is complete."""
+    if len(finished) >= settings.beam or not hypotheses:
         return True
     # A log probability only falls, and the penalty is largest for the longest translation.
-    best = max(total for *_, total in open_ones) / penalty(limit, settings)
+    best = max(total for *_, total in hypotheses) / penalty(limit, settings)
     return any(one.score >= best for one in finished)
 
 
 def penalty(pieces: int, settings: SearchSettings) -> float:
-    """What a log probability of that many pieces, the last one included, is divided by."""
+    """The divisor of the log probability of a translation of `pieces` pieces, the end included."""
     return math.pow((5 + pieces) / 6, settings.length_penalty)

@@ -1,6 +1,6 @@
 """The settings of a translation model: its shape and training, and beam search.
 
-Torch is not loaded here before a shape is asked for: the command line needs the settings, but no model.
+Torch is not imported until a shape is requested: the command line needs the settings, but no model.
 """
 
 import math

@@ -42,7 +42,7 @@ class PairBatch:
 
     Attributes:
         source: the source texts.
-        target: the target texts without their last token; `row_ids` are the places of the pairs in the step.
+        target: the target texts without their last token; `row_ids` are the positions of the pairs in the step.
         gold: int64 [T], the token that follows each.
         step: the step, counted from 0.
         step_targets: target pieces in the whole step.

@@ -24,7 +24,7 @@ _BLOCK = 256
 
 
 class Neighbor(NamedTuple):
-    """A word and its cosine with what was asked for."""
+    """A word and its cosine with the query."""
 
     word: str
     cosine: float
