@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bertsmith.baselines.linear import fit_linear
-from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.n_grams import NGramStudent
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.inference.loading import load_predictor
 from bertsmith.library.distillation import distill
 from distillation.distillation_samples import write_examples, write_teacher
 from tasks.task_samples import examples_of
@@ -36,9 +36,9 @@ def test_n_grams_learn_every_task_on_texts(kind: str, tmp_path: Path) -> None:
     assert rows["student"]["cost"]["milliseconds"]["int8"] is None
     assert rows["student"]["cost"]["milliseconds"]["fp32"]["one"] > 0
     student = NGramStudent.read(tmp_path / "run")
-    tokenizer, examples = load_any(teacher).require_tokenizer(), examples_of(kind, 24, 4)
-    again = NGramStudent.read(tmp_path / "run").predict(examples, tokenizer)
-    assert student.predict(examples, tokenizer) == again
+    examples = examples_of(kind, 24, 4)
+    assert student.predict(examples) == NGramStudent.read(tmp_path / "run").predict(examples)
+    assert load_predictor(tmp_path / "run").predict(examples) == student.predict(examples)
     assert len(report.table()[1]) == 3
 
 

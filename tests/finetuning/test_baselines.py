@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.baselines import Baselines, baselines_of
+from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
 from bertsmith.results.report import write_finetuning_report
@@ -130,6 +131,37 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(kind: str, t
         given, wanted = prediction.to_dict(), line["prediction"]
         key = "value" if kind == "number" else "probabilities"
         assert given[key] == pytest.approx(wanted[key], abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
+def test_the_bag_of_words_is_kept_and_answers_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    found = baselines_of(
+        FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS), tmp_path / "run", resume=False
+    )
+    predictor = load_predictor(tmp_path / "run" / BAG_FOLDER, device="cpu", precision="fp32")
+    scores, predictions = predictor.evaluate(data.dev)
+    (result,) = (one for one in found.results if one["name"] == BAG)
+    assert scores == pytest.approx(result["scores"])
+    key = "value" if kind == "number" else "probabilities"
+    for prediction, line in zip(predictions, found.lines[BAG], strict=True):
+        assert prediction.to_dict()[key] == pytest.approx(line["prediction"][key], abs=1e-6)
+
+
+def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: iter([(BAG, self._bag)]))
+    base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
+    report = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    assert summary_lines(report)[-1].endswith("; it is saved as a model, RUN/bag-of-words")
+    both = load_ensemble([tmp_path / "run" / "model", tmp_path / "run" / BAG_FOLDER], device="cpu", precision="fp32")
+    alone = [load_predictor(tmp_path / "run" / name, device="cpu") for name in ("model", BAG_FOLDER)]
+    found = [one.to_dict()["probabilities"] for one in both.predict(data.dev)]
+    parts = [[one.to_dict()["probabilities"] for one in predictor.predict(data.dev)] for predictor in alone]
+    for mixed, first, second in zip(found, *parts, strict=True):
+        for label, share in mixed.items():
+            assert share == pytest.approx((first[label] + second[label]) / 2, abs=1e-6)
+    with pytest.raises(ConfigError, match="fp32 on the processor"):
+        load_predictor(tmp_path / "run" / BAG_FOLDER, precision="int8")
 
 
 def test_the_linear_model_is_offered_if_it_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

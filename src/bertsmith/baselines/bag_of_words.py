@@ -168,5 +168,11 @@ def cut_text(text: str, settings: TaskSettings) -> str:
     return " ".join(words[:most])
 
 
+def cut_words(example: TextExample, settings: TaskSettings) -> int:
+    """The number of words of a text, or of both texts of a pair, that `cut_text` leaves out."""
+    texts = [example.first, example.second or ""]
+    return sum(max(0, len(text.split()) - len(cut_text(text, settings).split())) for text in texts)
+
+
 def _joined(columns: Sequence[Any]) -> Any:
     return np.concatenate([np.zeros(0, dtype=np.int64), *columns])

@@ -13,17 +13,18 @@ Sources: Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning"
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-import torch
 from scipy.linalg import solve
-from torch import nn
 
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
+
+if TYPE_CHECKING:
+    from torch import nn
 
 PENALTIES = (10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)
 # For sparse rows of length 1, which need less of a penalty than standardized vectors.
@@ -65,8 +66,10 @@ class LinearModel:
     bias: Vectors
     penalty: float
 
-    def copy_to(self, layer: nn.Module) -> None:
+    def copy_to(self, layer: "nn.Module") -> None:
         """Copies weight and bias into a layer of the same shape."""
+        import torch
+
         with torch.no_grad():
             layer.get_parameter("weight").copy_(torch.from_numpy(self.weight))
             layer.get_parameter("bias").copy_(torch.from_numpy(self.bias))

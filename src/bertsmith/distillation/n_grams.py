@@ -7,7 +7,8 @@
     RUN/n-grams.json          the terms, the labels, the settings
     RUN/distillation.json     what teacher and student cost, and what they score
 
-RUN is no model folder: `NGramStudent.read` reads the student.
+RUN is no model folder, since the student has neither an encoder nor a tokenizer, but `predict`, `evaluate` and `rank`
+take it as a model, and `NGramStudent.read` reads it.
 
 Its targets are the softened answers of the teacher, mixed with the labels where there are any: for classes a
 distribution, for several labels a probability each, for numbers the teacher's number. The columns are those of
@@ -24,10 +25,10 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import safetensors.numpy
 
 from bertsmith.baselines.bag_of_words import BagOfWords
-from bertsmith.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_linear
+from bertsmith.baselines.linear import PENALTIES_OF_BAGS, fit_linear
+from bertsmith.baselines.n_grams import KINDS, NGramModel
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.distillation.logits import removed_if_refused
@@ -46,80 +47,23 @@ from bertsmith.distillation.settings import DistillationSettings
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import EncodedExamples, Logits
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.files import atomic_file, misfit, read_json, write_json
+from bertsmith.errors import ConfigError
+from bertsmith.files import write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.metrics.calibration import softmax
+from bertsmith.model_files.n_gram_files import TERMS_FILE, WEIGHTS_FILE
 from bertsmith.progress import quiet, tell
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.whole_texts import pooled_logits
-from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training import run_folder
 
-WEIGHTS_FILE, TERMS_FILE = "n-grams.safetensors", "n-grams.json"
-KINDS = ("classification", "regression")
 ABOUT = "linear model on words and runs of letters"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class NGramStudent:
-    """A linear model on the n-grams of texts, for the task of its teacher.
-
-    Attributes:
-        spec: the task.
-        bag: the columns.
-        linear: weight and bias.
-    """
-
-    spec: TaskSpec
-    bag: BagOfWords
-    linear: LinearModel
-
-    def predict(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Sequence[Prediction]:
-        """One prediction per example.
-
-        Args:
-            tokenizer: of the teacher; the task counts truncated tokens with it.
-        """
-        task = task_for(self.spec)
-        features = task.encode(examples, tokenizer)
-        outputs = self.linear.outputs(self.bag.columns(cast("Sequence[TextExample]", examples)))
-        return task.decode(examples, features, np.repeat(outputs, features.rows_per_unit, axis=0), tokenizer)
-
-    @property
-    def parameters(self) -> int:
-        """The numbers in weight and bias."""
-        return self.linear.weight.size + self.linear.bias.size
-
-    def write(self, folder: Path) -> None:
-        """Writes the two files; the terms come last, so that both are complete once they exist."""
-        with atomic_file(folder / WEIGHTS_FILE) as file:
-            file.write(safetensors.numpy.save({"weight": self.linear.weight, "bias": self.linear.bias}))
-        write_json(folder / TERMS_FILE, {"spec": self.spec.to_dict(), "bag": self.bag.state()})
-
-    @staticmethod
-    def read(folder: Path) -> "NGramStudent":
-        """The student in a folder.
-
-        Raises:
-            InputError: there is none, or a file is damaged.
-        """
-        found = read_json(folder / TERMS_FILE)
-        if wrong := misfit(found, {"spec": dict, "bag": {"pair": bool, "spaces": list, "settings": dict}}):
-            raise InputError(expected=f"terms in '{folder / TERMS_FILE}'", found=wrong, fix="distill it again")
-        try:
-            tensors = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
-            linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
-        except (safetensors.SafetensorError, KeyError, OSError) as error:
-            place = f"'{folder / WEIGHTS_FILE}'"
-            raise InputError(
-                expected=f"weight and bias in {place}", found=str(error)[:80], fix="distill it again"
-            ) from None
-        spec = TaskSpec.from_dict(found["spec"], str(folder / TERMS_FILE))
-        return NGramStudent(spec=spec, bag=BagOfWords.restored(found["bag"]), linear=linear)
+NGramStudent = NGramModel  # as it is called here
 
 
 def taught_n_grams(
@@ -232,14 +176,11 @@ def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dic
 
 
 def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, times: bool) -> DistillationReport:
-    dev, tokenizer = lesson.labelled.dev, lesson.folder.require_tokenizer()
+    dev = lesson.labelled.dev
     examples = [*dev, *lesson.data.train][:256]
     waits: Mapping[str, Any] = {}
     if times:
-        loaders = {
-            TEACHER: loader_of(lesson.folder, examples),
-            STUDENT: _loader(students[STUDENT], examples, tokenizer),
-        }
+        loaders = {TEACHER: loader_of(lesson.folder, examples), STUDENT: _loader(students[STUDENT], examples)}
         waits = milliseconds_of(loaders, len(examples))
     empty = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
     with quiet():
@@ -252,16 +193,16 @@ def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, 
     rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost.to_dict()}]
     size = sum((out / name).stat().st_size for name in (WEIGHTS_FILE, TERMS_FILE))
     for name, student in students.items():
-        found = scores_of(student.predict(dev, tokenizer), student.spec, dev) if dev else empty
+        found = scores_of(student.predict(dev), student.spec, dev) if dev else empty
         cost = Cost(parameters=student.parameters, bytes=size, milliseconds=waits.get(STUDENT, {}))
         rows.append({"name": name, "about": ABOUT, **found, "cost": cost.to_dict()})
     return DistillationReport(metric=lesson.spec.metric, rows=rows, path=out)
 
 
-def _loader(student: NGramStudent, examples: list[Example], tokenizer: Any) -> Callable[[str], Ask]:
+def _loader(student: NGramStudent, examples: list[Example]) -> Callable[[str], Ask]:
     def load(precision: str) -> Ask:
         if precision != "fp32":
             raise ConfigError(expected="fp32 for n-grams", found=precision, fix="use fp32")
-        return lambda count: student.predict(examples[:count], tokenizer)
+        return lambda count: student.predict(examples[:count])
 
     return load

@@ -5,6 +5,7 @@
     RUN/baselines.json         name, scores, intervals and seconds of each system
     RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
     RUN/baselines.safetensors  weight and bias of the linear model on frozen vectors, if the task has one
+    RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict
 
 Letters: E examples, D width of a vector, K outputs.
 
@@ -25,6 +26,7 @@ import safetensors.numpy
 
 from bertsmith.baselines.bag_of_words import BagOfWords
 from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
+from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.probe import pair_features, text_vectors
 from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
@@ -42,6 +44,7 @@ from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task
 
+BAG_FOLDER = "bag-of-words"
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 
@@ -57,11 +60,13 @@ class Baselines:
         results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
         lines: the lines of each system's predictions, by its name.
         linear: the linear model on frozen vectors; None if the task has none.
+        bag: the linear model on a bag of words; None if the task has none, or after reading.
     """
 
     results: Sequence[Mapping[str, Any]] = ()
     lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
     linear: LinearModel | None = None
+    bag: NGramModel | None = None
 
     @staticmethod
     def read(run: Path) -> "Baselines | None":
@@ -89,6 +94,8 @@ class Baselines:
             tensors = {"weight": self.linear.weight, "bias": self.linear.bias, "penalty": penalty}
             with atomic_file(run / WEIGHTS_FILE) as file:
                 file.write(safetensors.numpy.save(tensors))
+        if self.bag is not None:
+            self.bag.write(run / BAG_FOLDER)
         lines = ({"baseline": name, **line} for name, part in self.lines.items() for line in part)
         write_text(run / LINES_FILE, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         write_json(run / RESULTS_FILE, list(self.results))
@@ -128,6 +135,7 @@ class _Computation:
             self._chosen = np.sort(drawn)
         self.train = [job.data.train[number] for number in self._chosen.tolist()]
         self._linear: LinearModel | None = None
+        self._bag_model: NGramModel | None = None
 
     def run(self) -> Baselines:
         """All systems of the task, in the order in which they are shown."""
@@ -138,7 +146,7 @@ class _Computation:
                 results.append(result)
                 lines[name] = part
                 progress.advance(1, name)
-        return Baselines(results=results, lines=lines, linear=self._linear)
+        return Baselines(results=results, lines=lines, linear=self._linear, bag=self._bag_model)
 
     def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
         """The entry of a system in the results, and the lines of its predictions."""
@@ -187,7 +195,10 @@ class _Computation:
     def _bag(self) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[TextExample]", part) for part in (self.train, self.dev))
         bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
-        return self._of_units(self._fit(bag.columns(train), PENALTIES_OF_BAGS).outputs(bag.columns(dev)))
+        linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS)
+        spec = dataclasses.replace(self.task.spec, reads="mean")
+        self._bag_model = NGramModel(spec=spec, bag=bag, linear=linear)
+        return self._of_units(linear.outputs(bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
         train, dev = self._encoded(self.train), self._encoded(self.dev)

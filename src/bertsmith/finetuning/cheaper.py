@@ -9,10 +9,10 @@ import torch
 
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
-from bertsmith.finetuning.baselines import Baselines
+from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.results.baseline_lines import VECTORS
+from bertsmith.results.baseline_lines import BAG, VECTORS
 from bertsmith.results.comparison import Lines, paired
 from bertsmith.tasks.kinds import task_for
 
@@ -24,7 +24,7 @@ def better_baseline(
 ) -> dict[str, Any] | None:
     """The best of the baselines if it has a higher main score than the fine-tuned model, else None.
 
-    The linear model on frozen vectors is then written to RUN/linear.
+    The linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
 
     Args:
         scores: those of the fine-tuned model.
@@ -33,7 +33,7 @@ def better_baseline(
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
         "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and the "folder"
-        of the linear model in the run, if that is the best.
+        of the linear model in the run, if it has one.
     """
     spec = job.task.spec
     metric = spec.metric
@@ -55,6 +55,8 @@ def better_baseline(
         assert baselines.linear is not None, "its weights are kept"
         write_linear(job, baselines.linear, best, run / LINEAR_FOLDER)
         found["folder"] = LINEAR_FOLDER
+    elif best["name"] == BAG and (run / BAG_FOLDER).is_dir():  # missing in older runs
+        found["folder"] = BAG_FOLDER
     return found
 
 

@@ -35,8 +35,7 @@ class Ensemble(Predictor):
 
     def __init__(self, members: Sequence[Predictor]) -> None:
         first = members[0]
-        super().__init__(first.engine, first.task, first.tokenizer, first.runtime)
-        self.members = tuple(members)
+        self.task, self.runtime, self.members = first.task, first.runtime, tuple(members)
         wanted = first.task.spec
         for member in members:
             spec = member.task.spec

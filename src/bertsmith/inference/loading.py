@@ -9,6 +9,7 @@ from bertsmith.encoding.onnx_engine import OnnxEngine
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
+from bertsmith.model_files.n_gram_files import is_n_gram_folder
 from bertsmith.runtime import require_torch
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -31,6 +32,8 @@ def load_predictor(
 ) -> Predictor:
     """The predictor of a model folder, ours or one of `transformers`, of a Google checkpoint with a head, or an export.
 
+    The folder of a linear model on n-grams has one, too.
+
     Args:
         products: how linear layers are computed; see `choose_inference`.
         kept: with int8, the linear layers kept in higher precision; by default what `bertsmith quantize` recorded, the
@@ -44,6 +47,10 @@ def load_predictor(
     """
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
         return _exported_predictor(source, device=device, precision=precision, products=products, head=head)
+    if is_n_gram_folder(source):
+        from bertsmith.inference.n_grams import n_gram_predictor
+
+        return n_gram_predictor(Path(source), device=device, precision=precision, head=head)  # type: ignore[arg-type]
     require_torch(source)
     from bertsmith.inference.torch_loading import torch_predictor
 

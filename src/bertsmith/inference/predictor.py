@@ -67,13 +67,17 @@ class Predictor:
         if not asked:
             return [answer for answer in known if answer is not None]
         self.task.check(asked, gold=False)
-        features = self.task.encode(asked, self.tokenizer)
         try:
-            logits = self.engine.logits(features, TASK, advance=advance)
+            found = iter(self._answers(asked, advance))
         except NotFiniteError as error:
             raise NotFiniteError(places[error.index], getattr(asked[error.index], "place", "")) from None
-        found = iter(self.task.decode(asked, features, logits, self.tokenizer))
         return [next(found) if answer is None else answer for answer in known]
+
+    def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
+        """What the model answers; see `predict`."""
+        features = self.task.encode(examples, self.tokenizer)
+        logits = self.engine.logits(features, TASK, advance=advance)
+        return self.task.decode(examples, features, logits, self.tokenizer)
 
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
@@ -120,12 +124,16 @@ class Predictor:
             part = [example for example in examples[:count] if self.task.answer_without_model(example) is None]
             try:
                 self.task.check(part, gold=False)
-                self.task.encode(part, self.tokenizer)
+                self._require_readable(part)
             except InputError:
                 return True
             return False
 
         return bisect.bisect_left(range(1, len(examples) + 1), True, key=fails)
+
+    def _require_readable(self, examples: Sequence[Example]) -> None:
+        """Raises InputError if the text of an example cannot be read by the model."""
+        self.task.encode(examples, self.tokenizer)
 
     def evaluate(self, examples: Sequence[Example]) -> tuple[dict[str, float], list[Prediction]]:
         """The official scores of the task on labelled examples, and the predictions.

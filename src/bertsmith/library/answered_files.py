@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.file_text import suffix_of
 from bertsmith.datasets.glue import GLUE
@@ -15,15 +13,15 @@ from bertsmith.datasets.nli import TITLES as NLI
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.files import write_text
 from bertsmith.inference.ensemble import load_ensemble
+from bertsmith.inference.predictor import Predictor
 from bertsmith.outputs import TABLE, require_output
 from bertsmith.settings import require, split_settings
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import form_of
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction
-from bertsmith.tasks.task_files import read_examples
+from bertsmith.task_data.task_files import read_examples
 
 if TYPE_CHECKING:
     from bertsmith.heads.own_head import OwnHead
@@ -53,10 +51,8 @@ def predict_file(
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
-    folder = load_any(model)
-    examples = _examples(folder, data, columns)
-    predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
-    yield from predictor.stream(iter(examples), total=len(examples))
+    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+    yield from _answered(predictor, data, columns)
 
 
 def write_predictions(
@@ -65,7 +61,11 @@ def write_predictions(
     out: Path,
     *,
     replace: bool = False,
-    **settings: Any,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: "type[OwnHead] | None" = None,
+    also: Sequence[str | Path] = (),
+    **columns: Any,
 ) -> Iterator[tuple[Example, Prediction]]:
     """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
 
@@ -75,7 +75,7 @@ def write_predictions(
     Args:
         out: the CSV file to write.
         replace: an existing CSV file may be replaced.
-        settings: as in `predict_file`.
+        device, precision, head, also, columns: as in `predict_file`.
 
     Raises:
         InputError: `out` may not be written.
@@ -89,7 +89,8 @@ def write_predictions(
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    name = form_of(require_spec(load_any(model)))
+    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+    name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,
         expected="a model whose task is read from tables of any columns, with --out",
@@ -101,7 +102,7 @@ def write_predictions(
     for name in (PREDICTION, PROBABILITY):
         require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
     answers: dict[str, Mapping[str, str]] = {}
-    for example, prediction in predict_file(model, data, **settings):
+    for example, prediction in _answered(predictor, data, columns):
         answers[example.place] = _cells(prediction)
         yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
@@ -115,10 +116,11 @@ def write_predictions(
     write_text(out, stream.getvalue())
 
 
-def _examples(folder: ModelFolder, data: Path, columns: Mapping[str, Any]) -> Sequence[Example]:
-    spec = require_spec(folder)
+def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
+    spec = predictor.task.spec
     read = ColumnSettings(**split_settings(columns, [ColumnSettings])[ColumnSettings])
-    return read_examples(form_of(spec), data, read, gold=False, scheme=spec.scheme).examples
+    examples = read_examples(form_of(spec), data, read, gold=False, scheme=spec.scheme).examples
+    yield from predictor.stream(iter(examples), total=len(examples))
 
 
 def _cells(prediction: Prediction) -> Mapping[str, str]:

@@ -18,12 +18,13 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.model_files.metadata import METADATA, SIMILARITY, read_metadata
+from bertsmith.model_files.n_gram_files import is_n_gram_folder
 from bertsmith.progress import counted, warn
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.settings import split_settings
-from bertsmith.task_data.spec_of_model import read_labelled
+from bertsmith.task_data.spec_of_model import labelled_of, read_labelled
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import task_name
@@ -105,9 +106,14 @@ def evaluate(
     """
     if _gives_vectors(model, task):
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, _columns(columns))
-    folder = load_any(model)
-    predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
-    name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    if is_n_gram_folder(model):
+        predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+        found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
+    else:
+        folder = load_any(model)
+        predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
+        found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    name, spec, examples = found
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
     texts, tokens = cut_counts(prediction.cut_tokens for prediction in predictions)

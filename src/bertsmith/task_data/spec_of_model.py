@@ -121,9 +121,23 @@ def read_labelled(
         InputError: the file cannot be read; the message names file and row.
     """
     spec = require_spec(folder)
+    is_ours = folder.metadata.spec is not None
+    return labelled_of(spec, path, task, columns, map_labels, is_ours=is_ours)
+
+
+def labelled_of(
+    spec: TaskSpec,
+    path: Path,
+    task: str | None = None,
+    columns: ColumnSettings | None = None,
+    map_labels: LabelMap | None = None,
+    *,
+    is_ours: bool = True,
+) -> Labelled:
+    """As `read_labelled`, for the task of a model; `is_ours` says whether it was stored with the model."""
     name = named_tasks.task_name(task or named_tasks.form_of(spec))
     named_tasks.require_kind(name, spec)
-    if folder.metadata.spec is None:
+    if not is_ours:
         spec = named_tasks.official_spec(name, spec)
     found = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels)
     return Labelled(name, spec, found.examples)

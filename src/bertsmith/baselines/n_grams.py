@@ -1,0 +1,100 @@
+"""A linear model on words and runs of letters, with the task that it answers: a folder that needs no encoder.
+
+::
+
+    FOLDER/n-grams.safetensors   weight [K, D] and bias [K]
+    FOLDER/n-grams.json          the terms, the labels, the settings
+
+It is no model folder: it has neither an encoder nor a tokenizer.
+
+Letters: E examples, D columns, K outputs.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.numpy
+
+from bertsmith.baselines.bag_of_words import BagOfWords, cut_words
+from bertsmith.baselines.linear import LinearModel
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_file, misfit, read_json, write_json
+from bertsmith.model_files.n_gram_files import TERMS_FILE, WEIGHTS_FILE
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.text.pack import PackedRows
+
+KINDS = ("classification", "regression")
+_FIX = "make it again with the command that wrote it"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NGramModel:
+    """A linear model on the n-grams of texts, for a task on texts or pairs of texts.
+
+    Attributes:
+        spec: the task.
+        bag: the columns.
+        linear: weight and bias.
+    """
+
+    spec: TaskSpec
+    bag: BagOfWords
+    linear: LinearModel
+
+    def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
+        """One prediction per example; its `cut_tokens` are the words that were cut."""
+        texts = cast("Sequence[TextExample]", examples)
+        outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
+        cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
+        task: Any = task_for(self.spec)
+        return list(task.decode(examples, _rows(cut), outputs, None))
+
+    @property
+    def parameters(self) -> int:
+        """The numbers in weight and bias."""
+        return self.linear.weight.size + self.linear.bias.size
+
+    def write(self, folder: Path) -> None:
+        """Writes the two files; the terms come last, so that both are complete once they exist."""
+        with atomic_file(folder / WEIGHTS_FILE) as file:
+            file.write(safetensors.numpy.save({"weight": self.linear.weight, "bias": self.linear.bias}))
+        write_json(folder / TERMS_FILE, {"spec": self.spec.to_dict(), "bag": self.bag.state()})
+
+    @classmethod
+    def read(cls, folder: Path) -> "NGramModel":
+        """The model in a folder.
+
+        Raises:
+            InputError: there is none, or a file is damaged.
+        """
+        found = read_json(folder / TERMS_FILE)
+        if wrong := misfit(found, {"spec": dict, "bag": {"pair": bool, "spaces": list, "settings": dict}}):
+            raise InputError(expected=f"terms in '{folder / TERMS_FILE}'", found=wrong, fix=_FIX)
+        try:
+            tensors = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+            linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
+        except (safetensors.SafetensorError, KeyError, OSError) as error:
+            place = f"'{folder / WEIGHTS_FILE}'"
+            raise InputError(expected=f"weight and bias in {place}", found=str(error)[:80], fix=_FIX) from None
+        spec = TaskSpec.from_dict(found["spec"], str(folder / TERMS_FILE))
+        return cls(spec=spec, bag=BagOfWords.restored(found["bag"]), linear=linear)
+
+
+def _rows(cut: Any) -> EncodedExamples:
+    """Examples of one row each, for the decoding of a task; `cut` are the words that each lost, int32 [E]."""
+    count = len(cut)
+    ones, zeros = np.ones(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
+    return EncodedExamples(
+        rows=PackedRows(zeros, zeros, ones, cut),
+        rows_per_unit=np.ones(count, dtype=np.int64),
+        example_of_row=np.arange(count, dtype=np.int64),
+        read=np.arange(count, dtype=np.int64),
+        targets=None,
+        targets_per=PER_UNIT,
+    )
