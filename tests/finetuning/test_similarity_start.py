@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from bertsmith.tasks.data import TaskData
+from bertsmith.task_data.split import TaskData
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample

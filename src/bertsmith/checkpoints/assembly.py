@@ -117,6 +117,7 @@ def load_for_task(
     reinit_layers: int = 0,
     predicts: bool = False,
     division: Division | None = None,
+    mapped: bool = False,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
@@ -129,6 +130,8 @@ def load_for_task(
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
         division: see `load_pretrained`.
+        mapped: take the tensors of the folder as they are, which are mapped from a file as a rule, without memory of
+            their own; for a model that is looked at or written, not trained.
 
     Raises:
         CheckpointError: the source has no vocabulary, or lacks a required head.
@@ -195,7 +198,7 @@ def load_for_task(
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
-    give_memory(model, taken, seed, division)
+    give_memory(model, taken, seed, division, mapped=mapped)
     model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
@@ -256,6 +259,8 @@ def give_memory(
     tensors: Mapping[str, Tensor],
     seed: int = 0,
     division: Division | None = None,
+    *,
+    mapped: bool = False,
 ) -> None:
     """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
@@ -263,6 +268,7 @@ def give_memory(
         tensors: values by name, which are copied; the other parameters are randomly initialized.
         seed: seed for initialization.
         division: see `load_pretrained`.
+        mapped: see `load_for_task`.
     """
 
     def values(name: str) -> Tensor:
@@ -276,7 +282,8 @@ def give_memory(
         return
     # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
     for name, _ in list(model.named_parameters()):
-        put_parameter(model, name, nn.Parameter(values(name).to(torch.float32, copy=True)))
+        found = values(name) if mapped else values(name).to(torch.float32, copy=True)
+        put_parameter(model, name, nn.Parameter(found, requires_grad=not mapped))
 
 
 def _require_own_head(

@@ -2,9 +2,12 @@
 
 import dataclasses
 
+from bertsmith.checkpoints.assembly import TaskModel, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import nearest
 from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.heads.task_head import Head
+from bertsmith.processes.sharding import Division
 from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, SOFTMAX, TRIPLET
@@ -48,6 +51,60 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
         expected="a model with a trained pooler, for a linear start of a head that reads the pooler",
         found="one without",
         fix="use --start random, or --reads cls or mean",
+    )
+
+
+def load_base(
+    folder: ModelFolder,
+    head: Head,
+    settings: FinetuningSettings,
+    *,
+    seed: int,
+    division: Division | None = None,
+    mapped: bool = False,
+) -> TaskModel:
+    """The base model with a new head, and what else the settings train.
+
+    Args:
+        division, mapped: see `load_for_task`.
+    """
+    changes: dict[str, float | None] = {}
+    if settings.dropout is not None:
+        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
+    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
+    return load_for_task(
+        folder,
+        head,
+        keep_head=False,
+        seed=seed,
+        changes=changes,
+        reinit_layers=layers,
+        predicts=predicts,
+        division=division,
+        mapped=mapped,
+    )
+
+
+def require_divisible(head: Head, settings: FinetuningSettings, *, is_taught: bool) -> None:
+    """Returns if a training can divide its model among processes.
+
+    Raises:
+        ConfigError: its loss has parameters of its own, which are outside of the model's forward pass.
+    """
+    found = (
+        "a teacher"
+        if is_taught
+        else "a language-model loss"
+        if settings.language_model_loss
+        else "a loss of vectors with a layer of its own"
+        if head.is_vector and head.outputs
+        else None
+    )
+    require(
+        found is None,
+        expected="a loss of the model's outputs alone, to divide the model among processes",
+        found=found,
+        fix="leave --shard out",
     )
 
 

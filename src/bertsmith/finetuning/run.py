@@ -89,7 +89,8 @@ def finetune(
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
     Several processes of `torchrun` train whole seeds each if there are at least as many seeds as processes, with the
-    results of one process; otherwise they share every step. All of them return the result.
+    results of one process; otherwise, or if the recipe divides the model among them, they share every step. All of them
+    return the result.
 
     Args:
         source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read; or a job of the same
@@ -126,6 +127,7 @@ def _finetune(
     from bertsmith.finetuning.baselines import baselines_of
 
     count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
+    alone = is_spread(count, rank) and job.division(rank) is None
     record = {**job.record(), **names, "seeds": count}
     with locked_by_first_rank(out, rank, create=not resume):
         free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
@@ -133,7 +135,7 @@ def _finetune(
         for line in (
             *opening_lines(job),
             f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
-            *_who_trains(count, rank),
+            *_who_trains(count, rank, alone=alone),
         ):
             tell(line)
         baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
@@ -143,7 +145,7 @@ def _finetune(
             label = f"training {number + 1} of {count}, seed {seed}" if count > 1 else "training"
             return _train_seed(job, run.path, seed, again, label, who)
 
-        if is_spread(count, rank):
+        if alone:
             mine = range(count)[rank.index :: rank.count]
             on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
         else:
@@ -152,7 +154,7 @@ def _finetune(
         def finish() -> FinetuningResult:
             assert baselines is not None, "rank 0 computed them"
             # Those of other processes are read from their folders.
-            every = [trained(n, Rank(), again=True) for n in range(count)] if is_spread(count, rank) else results
+            every = [trained(n, Rank(), again=True) for n in range(count)] if alone else results
             return _finish(job, run, every, baselines)
 
         return on_first_rank(finish, rank)
@@ -163,13 +165,14 @@ def is_spread(count: int, rank: Rank) -> bool:
     return 1 < rank.count <= count
 
 
-def _who_trains(count: int, rank: Rank) -> list[str]:
+def _who_trains(count: int, rank: Rank, *, alone: bool) -> list[str]:
     """What each of several processes does, in a sentence; nothing for one process."""
     if rank.count == 1:
         return []
-    if is_spread(count, rank):
+    if alone:
         return [f"{rank.count} processes train {count} seeds, each whole seeds by itself"]
-    return [f"{rank.count} processes share every step, because there are fewer seeds than processes"]
+    why = "the model is divided among them" if is_spread(count, rank) else "there are fewer seeds than processes"
+    return [f"{rank.count} processes share every step, because {why}"]
 
 
 def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
@@ -233,7 +236,7 @@ def _finish(
     chosen = trained[best][0]
     winner = load_any(chosen / MODEL_FOLDER)
     spec = TaskSpec.from_dict(winner.metadata.spec or {}, str(chosen))
-    job.write_model(run.model, load_for_task(winner, job.head, keep_head=True).model, spec, results[best])
+    job.write_model(run.model, load_for_task(winner, job.head, keep_head=True, mapped=True).model, spec, results[best])
     lines = []
     if (chosen / PREDICTIONS_FILE).is_file():
         write_text(run.path / PREDICTIONS_FILE, (chosen / PREDICTIONS_FILE).read_text(encoding="utf-8"))

@@ -41,6 +41,8 @@ _NEW: Mapping[str, object] = {
     "beta1": 0.9,
     "beta2": 0.999,
     "language_model_loss": 0.0,
+    "shard": False,
+    "activation_checkpointing": False,
 }
 _NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False, "both_orders": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
@@ -283,6 +285,16 @@ class RecipeSettings:
         "the model to keep: best (by evaluation on the dev data) or last; auto: last below 10,000 examples",
     )
     patience: int | None = help_field(None, "stop after this many evaluations without improvement")
+    shard: bool = help_field(
+        False,
+        "several processes: they share every step, and each holds a part of parameters, gradients and moments, for a "
+        "model that does not fit (FSDP2)",
+    )
+    activation_checkpointing: bool = help_field(
+        False,
+        "compute the states inside each layer again in the backward pass instead of keeping them: less memory, about a "
+        "third more time, the same losses",
+    )
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
     save_minutes: float | None = help_field(5.0, "minutes between checkpoints")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
@@ -25,7 +25,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, require_base, with_vectors
+from bertsmith.finetuning.base_model import fitted, load_base, require_base, require_divisible, with_vectors
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
@@ -33,6 +33,7 @@ from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.processes.distributed import result_of_first_rank
+from bertsmith.processes.sharding import Division, whole_parameters
 from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.predictions import example_lines
@@ -41,6 +42,7 @@ from bertsmith.settings import to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.training.checkpoint import take_whole
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings
@@ -116,7 +118,8 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
+        own = dataclasses.replace(task.head, own=own_head)
+        tokenizer = load_base(folder, own, settings, seed=0, mapped=True).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -202,9 +205,16 @@ class FinetuningJob:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
-    def first_model(self, *, seed: int) -> TaskModel:
-        """The base model with a new head, before the first step."""
-        return _load(self.folder, self.head, self.settings, seed=seed)
+    def division(self, rank: Rank) -> Division | None:
+        """How the model is divided among processes; None if each of them holds all of it.
+
+        Raises:
+            ConfigError: it cannot be divided.
+        """
+        if not self.training.shard or rank.count == 1:
+            return None
+        require_divisible(self.head, self.settings, is_taught=self.teaching is not None)
+        return Division(rank, self.runtime.torch_device)
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -273,9 +283,11 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
-        model = self.first_model(seed=seed).model
+        model = load_base(self.folder, self.head, self.settings, seed=seed, division=self.division(rank)).model
         if self.settings.start == "linear":
-            self.linear_start.copy_to(model.output_layer)
+            start, layer = self.linear_start, f"{self.head.saved_part}."
+            with whole_parameters(model, [name for name, _ in model.named_parameters() if name.startswith(layer)]):
+                start.copy_to(model.output_layer)
         workload = workload_of(self.head)(
             model,
             self.task,
@@ -291,6 +303,7 @@ class FinetuningJob:
         outcome = train(workload, training, run, rank=rank, label=label)
 
         result, spec, predictions = self._judge(training, outcome, workload.model, rank)
+        take_whole(workload.model, path, rank)
 
         def finish() -> dict[str, Any]:
             if predictions is not None:
@@ -385,14 +398,3 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
-def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
-    """The base model with a new head, and what else the settings train."""
-    changes: dict[str, float | None] = {}
-    if settings.dropout is not None:
-        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
-    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
-    return load_for_task(
-        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=layers, predicts=predicts
-    )

@@ -35,7 +35,7 @@ from bertsmith.processes.distributed import (
 from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.runtime import Rank
-from bertsmith.settings import to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
@@ -122,13 +122,19 @@ def search_settings(
         head: the user's head, in place of the linear layer.
 
     Raises:
-        ConfigError: Optuna is not installed, or there are no dev examples to select by.
+        ConfigError: Optuna is not installed, there are no dev examples to select by, or a model is to be divided.
         RunError: the folder is not empty, or contains a different search.
     """
     _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
     rank = Rank.from_environment()
+    require(
+        rank.count == 1 or not recipe.shard,
+        expected="--search or --shard",
+        found="both; each process trains whole trials by itself",
+        fix="leave one out",
+    )
     if not resume:
         on_first_rank(lambda: require_unused(out, "resume with --resume or remove it"), rank)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)

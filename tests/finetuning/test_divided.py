@@ -1,0 +1,101 @@
+"""Models divided among processes are fine-tuned like whole ones, and any number of processes goes on with a run."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from bertsmith.errors import ConfigError
+from bertsmith.files import read_json, read_json_lines
+from bertsmith.finetuning.base_model import require_divisible
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.tuning import search_settings
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from finetuning.of_divided import RUNS, STOPPED, trained
+from tasks.task_samples import SPECS, examples_of, write_base_model
+from training.launched import launched
+
+PROGRAM = Path(__file__).with_name("of_divided.py")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(write_base_model(tmp_path_factory.mktemp("base") / "base"))
+
+
+@pytest.fixture(scope="module")
+def two(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that two processes write."""
+    out = tmp_path_factory.mktemp("two")
+    said = launched(PROGRAM, 2, base, out)
+    assert said[0].count("2 processes share every step, because the model is divided among them") == 1, "two seeds"
+    assert "cheap systems" not in said[1]
+    return out
+
+
+def losses(run: Path) -> list[float]:
+    return [line["loss"] for line in read_json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
+
+
+def assert_same(found: Path, expected: Path) -> None:
+    """The same curve, scores and model, up to sums in another order."""
+    assert len(losses(expected / "seed-1")) == 4
+    assert losses(found / "seed-1") == pytest.approx(losses(expected / "seed-1"), rel=1e-3)
+    reports = [read_json(run / "report.json") for run in (found, expected)]
+    assert reports[0]["scores"] == reports[1]["scores"]
+    assert [one["name"] for one in reports[0]["baselines"]] == [one["name"] for one in reports[1]["baselines"]]
+    models = [load_file(run / "model" / "model.safetensors") for run in (found, expected)]
+    assert models[0].keys() == models[1].keys()
+    for name, tensor in models[0].items():
+        assert_close(tensor, models[1][name], rtol=0.0, atol=5e-3)
+    names = [{str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} for run in (found, expected)]
+    assert names[0] == names[1], "everything is written once, and nothing is left over"
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_divided_model_is_fine_tuned_like_a_whole_one(base: Path, two: Path, tmp_path: Path, run: str) -> None:
+    kind, changes = RUNS[run]
+    trained(base, tmp_path / "one", kind, **changes)
+    assert_same(two / run, tmp_path / "one")
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_another_number_of_processes_goes_on(base: Path, two: Path, tmp_path: Path, processes: int) -> None:
+    parts = two / STOPPED / "seed-1" / "checkpoints" / "step-00000002"
+    assert len(list(parts.glob("model-*-of-00002.safetensors"))) == 2
+    shutil.copytree(two / STOPPED, tmp_path / STOPPED)
+    if processes == 1:
+        trained(base, tmp_path / STOPPED, "single", resume=True)
+    else:
+        launched(PROGRAM, processes, base, tmp_path, "resume")
+    trained(base, tmp_path / "one", "single")
+    assert_same(tmp_path / STOPPED, tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "is_taught", "found"),
+    [
+        ({"language_model_loss": 0.5}, "single", False, "a language-model loss"),
+        ({}, "single", True, "a teacher"),
+    ],
+)
+def test_a_loss_with_parameters_of_its_own_is_refused(
+    settings: dict[str, float], kind: str, is_taught: bool, found: str
+) -> None:
+    head = task_for(SPECS[kind]).head
+    with pytest.raises(ConfigError, match=f"found {found}; leave --shard out"):
+        require_divisible(head, FinetuningSettings(**settings), is_taught=is_taught)
+
+
+def test_a_search_whose_trials_are_whole_models_is_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 8, seed=1))
+    with pytest.raises(ConfigError, match="expected --search or --shard; found both"):
+        search_settings(
+            base, SPECS["single"], data, tmp_path, FinetuningSettings(), RecipeSettings(shard=True), trials=2
+        )
