@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from bertsmith.task_data.split import TaskData
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
@@ -24,6 +23,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.heads.row_vectors import compared
 from bertsmith.randomness import generator
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SETTINGS, write_base_model
 

@@ -16,12 +16,12 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.predictor import Predictor
 from bertsmith.outputs import TABLE, require_output
 from bertsmith.settings import require, split_settings
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import form_of
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.task import Prediction
-from bertsmith.task_data.task_files import read_examples
 
 if TYPE_CHECKING:
     from bertsmith.heads.own_head import OwnHead
