@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adaptation.field_samples import write_base, write_field, write_general
 from safetensors.torch import load_file
 
 import bertsmith
+from adaptation.domain_samples import write_base, write_domain, write_general
 from bertsmith.files import read_json, read_json_lines
 from distillation.distillation_samples import write_examples
 from tasks.task_samples import write_base_model
@@ -27,7 +27,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name, seed in (("train", 0), ("dev", 1)):
         write_examples(place / name, "single", 24, seed).rename(place / f"{name}.jsonl")
     write_base(place / "whole")
-    write_field(place / "field.txt")
+    write_domain(place / "field.txt")
     write_general(place / "general.txt")
     paths = [str(Path(bertsmith.__file__).parents[1]), str(PROGRAM.parents[1])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,7 +1,7 @@
 """The pre-training recipes: the settings that the user did not give.
 
-`2018` is the recipe of the paper, which the settings classes have as their defaults. `auto` is what learns most in a
-person's time on one machine; docs/pretraining-recipe.md has the measurements behind each of its values.
+`2018` is the recipe of the paper; its values are the defaults of the settings classes. `auto` learned most in limited
+time on one machine; docs/pretraining-recipe.md has the measurements behind each of its values.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.training.settings import TrainSettings
 
-AUTO_SIZE = "auto"  # a model size
+AUTO_SIZE = "auto"  # the size that is chosen from the time budget
 
 # The size for up to that number of processor minutes (minutes times cores), estimated from the cost of a step.
 SIZE_FOR_MINUTES = ((30.0, "tiny"), (600.0, "mini"), (6000.0, "small"), (float("inf"), "medium"))
@@ -207,7 +207,7 @@ def objective_for(config: EncoderConfig) -> str:
 
 
 def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs for an architecture, but for rows that run on where the given objective has rows of two parts."""
+    """What differs for an architecture, except for contiguous rows if the given objective has rows of two parts."""
     values = dict(_NEW_OF_ARCHITECTURE.get(config.model_type, {}))
     objective = OBJECTIVES.get(str(settings.get("objective")))
     if objective is not None and objective.has_two_parts:
@@ -218,28 +218,26 @@ def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -
 def _of_tracks(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What differs where the given objective reads tracks, for a model that usually reads rows."""
     objective = OBJECTIVES.get(str(settings.get("objective")))
-    return (
-        {"max_length": WINDOW, "rows_per_step": MOST_TRACKS}
-        if objective is not None and objective.carries_state
-        else {}
-    )
+    if objective is None or not objective.carries_state:
+        return {}
+    return {"max_length": WINDOW, "rows_per_step": MOST_TRACKS}
 
 
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
+    given = None if config is None else read_config(read_json(Path(str(config))))
     new = require_architecture(settings.get("architecture") or "bert").config
-    if config is not None:
-        new = type(read_config(read_json(Path(str(config)))))
+    new = new if given is None else type(given)
     values["objective"] = objective_for(new())
     values |= _of_architecture(new, settings)
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
         if new.has_attention:
             values["heads"] = max(heads, _LEAST_HEADS)
-    elif config is not None:
-        width = read_config(read_json(Path(str(config)))).hidden_size
+    elif given is not None:
+        width = given.hidden_size
     else:
         return values  # the settings class refuses it
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
