@@ -220,6 +220,44 @@ def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
         run.log({"step": 1})
 
 
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("bertsmith.training.run_folder.sync_file", "space for the log in '.*'"),
+        ("shutil.rmtree", "to remove '.*step-00000005', which is no longer needed"),
+    ],
+)
+def test_a_disk_that_fails_around_a_checkpoint_is_one_line_and_the_run_resumes(
+    tmp_path, monkeypatch, function, expected
+):
+    """When the log is made to survive a power cut, and when an older checkpoint is removed."""
+    settings = {"save_every": 5, "keep_checkpoints": 1}
+
+    def fail(path, ignore_errors=False):
+        if not ignore_errors:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(function, fail)
+        with pytest.raises(TrainingError, match=f"expected {expected}; found No space left on device; free some space"):
+            toy_run(tmp_path / "run", ToyWorkload(), **settings)
+    straight, resumed = ToyWorkload(), ToyWorkload()
+    toy_run(tmp_path / "run", resumed, resume=True, **settings)
+    toy_run(tmp_path / "straight", straight, **settings)
+    assert same_parameters(straight, resumed)
+
+
+def test_a_best_model_that_cannot_be_removed_is_one_line(tmp_path, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    run = RunFolder.create(tmp_path, {})
+    (tmp_path / "best-00000005.safetensors").touch()
+    monkeypatch.setattr("pathlib.Path.unlink", fail)
+    with pytest.raises(TrainingError, match=r"to remove '.*best-00000005\.safetensors'.* found Read-only file system"):
+        run.forget_best()
+
+
 def test_a_file_size_limit_of_the_system_ends_a_run_with_one_line(tmp_path):
     """A real write that fails halfway: no file may exceed 64 KiB, and the model is larger."""
     program = [sys.executable, str(TOY), str(tmp_path / "run"), "--width", "4000", "--steps", "6"]

@@ -48,6 +48,7 @@ from bertsmith.training.parts import Parts, part_name, save_tensors, whole_tenso
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
 CARRIED_FILE = "carried.safetensors"  # only where there is something to carry
 
+_REMOVABLE = "free some space or make its folder writable, and resume; the newest checkpoint is intact"
 _NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -106,7 +107,7 @@ def write_checkpoint(
     assert not carried or rank is None, "each process would write it, and none would find it again"
     folder, kept = checkpoint_folder(parent, position.step), checkpoint_steps(parent)
     earlier = f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"
-    space = functools.partial(_space, "a checkpoint", parent, f"free some space and resume; {earlier}")
+    space = functools.partial(space_for, "a checkpoint", parent, f"free some space and resume; {earlier}")
     if rank is None:
         with space(), atomic_folder(folder, replace=True) as partial:
             _complete(partial, position, _write(partial, model, optimizer, carried))
@@ -129,19 +130,22 @@ def write_checkpoint(
     return folder
 
 
+def space_for(what: str, folder: Path, fix: str) -> contextlib.AbstractContextManager[None]:
+    """See `disk_errors`; for what is written into a folder."""
+    return disk_errors(f"space for {what} in '{folder}'", fix)
+
+
 @contextlib.contextmanager
-def _space(what: str, folder: Path, fix: str) -> Iterator[None]:
+def disk_errors(expected: str, fix: str) -> Iterator[None]:
     """Makes an error of the disk inside the block one that `on_first_rank` and `on_every_rank` pass on.
 
     Raises:
-        TrainingError: the disk is full, or `what` cannot be written for another reason.
+        TrainingError: the disk is full, or cannot be used for another reason.
     """
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
-        raise TrainingError(
-            expected=f"space for {what} in '{folder}'", found=getattr(error, "strerror", None) or str(error), fix=fix
-        ) from error
+        raise TrainingError(expected=expected, found=getattr(error, "strerror", None) or str(error), fix=fix) from error
 
 
 def _write(
@@ -158,7 +162,7 @@ def _write(
     for file, tensors in files.items():
         name = file if rank is None else part_name(file, rank)
         fix = "free some space and resume; older checkpoints are intact"
-        with contextlib.nullcontext() if rank is None else _space(f"'{name}' of a checkpoint", partial.parent, fix):
+        with contextlib.nullcontext() if rank is None else space_for(f"'{name}' of a checkpoint", partial.parent, fix):
             save_tensors(tensors, partial / name, rank)
             sync_file(partial / name)  # which the process that completes the folder may not be able to do for others
             digests[name] = digest_file(partial / name)
@@ -273,7 +277,7 @@ def _write_whole(path: Path, model: nn.Module, rank: Rank, what: str) -> None:
 
     def write() -> None:
         try:
-            with _space(what, path.parent, "free some space and resume"), atomic_file(path) as file:
+            with space_for(what, path.parent, "free some space and resume"), atomic_file(path) as file:
                 write_tensors(file, tensors, values)
         finally:
             for _ in values:  # which the other processes gather in any case
@@ -324,8 +328,18 @@ def set_aside(folder: Path) -> None:
     folder.rename(aside)
 
 
-def remove_checkpoint(folder: Path) -> None:
-    """Deletes a checkpoint, renaming it first so that a crash leaves no partial checkpoint under its name."""
-    doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+def remove_checkpoints(parent: Path, keep: int) -> None:
+    """Deletes the oldest checkpoints, and keeps a number of them.
+
+    Each is renamed first, so that a crash leaves no partial checkpoint under its name.
+
+    Raises:
+        TrainingError: the disk does not allow it; the newer ones are unchanged.
+    """
+    steps = checkpoint_steps(parent)
+    for step in steps[: len(steps) - keep]:
+        folder = checkpoint_folder(parent, step)
+        doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+        with disk_errors(f"to remove '{folder}', which is no longer needed", _REMOVABLE):
+            folder.rename(doomed)
+            shutil.rmtree(doomed)

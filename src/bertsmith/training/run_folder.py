@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bertsmith.errors import CheckpointError, RunError, TrainingError
+from bertsmith.errors import CheckpointError, RunError
 from bertsmith.files import (
     PARTIAL_SUFFIX,
     append_json_line,
@@ -41,15 +41,17 @@ from bertsmith.locks import is_unused, require_no_file
 from bertsmith.processes.agreement import require_equal, versions
 from bertsmith.processes.distributed import on_first_rank
 from bertsmith.progress import warn
-from bertsmith.runtime import Rank, machine
+from bertsmith.runtime import ALONE, Rank, machine
 from bertsmith.training.checkpoint import (
     Position,
     checkpoint_folder,
     checkpoint_steps,
+    disk_errors,
     read_best,
     read_checkpoint,
-    remove_checkpoint,
+    remove_checkpoints,
     set_aside,
+    space_for,
     write_best,
     write_checkpoint,
 )
@@ -61,6 +63,7 @@ CONTINUED = "continued"
 # Of a student: the stored logits of its teacher, the model that it starts from, and its first stage.
 TEACHER, START, FIRST_STAGE = "teacher", "start", "first-stage"
 PREPARED = (CONTINUED, TEACHER, START, FIRST_STAGE)  # what a run may find in its folder when it is created
+_RESUME = "free some space or make the folder writable, and resume"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 # What is read of the record and of its resolved settings, see `misfit`.
 _RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
@@ -245,11 +248,15 @@ class RunFolder:
         Raises:
             TrainingError: it could not be written; the older ones are unchanged.
         """
-        if (self.path / METRICS_FILE).exists():  # so that it survives a power cut like the checkpoint
-            sync_file(self.path / METRICS_FILE)
+
+        def sync_log() -> None:  # so that it survives a power cut like the checkpoint
+            with space_for("the log", self.path, _RESUME):
+                if (self.path / METRICS_FILE).exists():
+                    sync_file(self.path / METRICS_FILE)
+
+        on_first_rank(sync_log, rank or ALONE)
         folder = write_checkpoint(self.checkpoints, position, model, optimizer, carried, rank)
-        for step in checkpoint_steps(self.checkpoints)[:-keep] if rank is None or rank.index == 0 else ():
-            remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+        on_first_rank(lambda: remove_checkpoints(self.checkpoints, keep), rank or ALONE)
         return folder
 
     def load(
@@ -314,12 +321,12 @@ class RunFolder:
         """Removes saved best parameters, optionally except those of one step."""
         for path in self.path.glob(BEST_FILES):
             if but is None or path.name != BEST_FILE.format(step=but):
-                path.unlink()
+                with disk_errors(f"to remove '{path}', which is no longer needed", _RESUME):
+                    path.unlink()
 
     def clear(self) -> None:
         """Removes checkpoints and best parameters, after the result has been written elsewhere."""
-        for step in checkpoint_steps(self.checkpoints):
-            remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+        remove_checkpoints(self.checkpoints, 0)
         self._remove_leftovers()
         self.forget_best()
 
@@ -354,14 +361,8 @@ class RunFolder:
         Raises:
             TrainingError: the disk is full.
         """
-        try:
+        with space_for("the log", self.path, _RESUME):
             append_json_line(self.path / METRICS_FILE, dict(line))
-        except OSError as error:
-            raise TrainingError(
-                expected=f"space for the log in '{self.path}'",
-                found=str(error.strerror),
-                fix="free some space and resume",
-            ) from error
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl, all or those of one kind; a damaged file is a RunError."""
