@@ -7,11 +7,13 @@ do not pull the encoder towards a random layer. Of several vectors of a row, the
 model has the lowest loss on held-out folds.
 
 Few labels say little about the thousands of weights of a layer on [a, b, |a - b|, a * b], but how similar a and b are
-follows from these numbers by a few fixed sums. The penalty may therefore favor these sums (`similarity_directions`), if
-that lowers the loss on held-out folds: with the strictest penalty, only the meaning of a similarity is learned.
+follows from these numbers by a few fixed sums. The penalty therefore favors these sums (`similarity_directions`),
+unless the loss on held-out folds speaks against it: with the strictest penalty, only the meaning of a similarity is
+learned.
 
-Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
-section 4 (linear probing, then fine-tuning).
+Sources: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
+section 4 (linear probing, then fine-tuning); Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning"
+(2nd edition, 2009), section 7.10 (the simpler of two models, unless it is worse by more than one standard error).
 """
 
 import dataclasses
@@ -85,7 +87,7 @@ class LinearStart:
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
-        losses = [min(self._losses(self._vectors(units, reads), targets, reads, seed)) for reads in known]
+        losses = [self._better(self._vectors(units, reads), targets, reads, seed)[0] for reads in known]
         return known[int(np.argmin(losses))]
 
     def layer(self, head: Head, seed: int = 1) -> LinearModel:
@@ -114,17 +116,24 @@ class LinearStart:
         )
 
     def _favors_similarity(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> bool:
-        """Whether the layer starts from a model that favors similarity, as the loss on held-out folds says."""
+        """Whether the layer starts from a model that favors similarity."""
         part = _sample(len(vectors), MOST_PROBED, seed)
         if reads not in OF_TWO_TEXTS or len(part) < _LEAST or len(np.unique(targets[part], axis=0)) < 2:
             return False
-        plain, favoring = self._losses(vectors[part], targets[part], reads, seed)
-        return favoring < plain
+        return self._better(vectors[part], targets[part], reads, seed)[1]
 
-    def _losses(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> list[float]:
-        """The loss on held-out folds of the plain linear model, and of two texts of the one that favors similarity."""
-        ways = (False, True) if reads in OF_TWO_TEXTS else (False,)
-        return [held_out_loss(vectors, targets, self.outputs, seed, favors=favors) for favors in ways]
+    def _better(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> tuple[float, bool]:
+        """The mean loss of examples in held-out folds, and whether it is that of a model that favors similarity.
+
+        Of two texts, the plain model is the better one if it is by more than one standard error of the difference.
+        """
+        plain = held_out_losses(vectors, targets, self.outputs, seed, favors=False)
+        if reads not in OF_TWO_TEXTS:
+            return float(plain.mean()), False
+        favoring = held_out_losses(vectors, targets, self.outputs, seed, favors=True)
+        worse = favoring - plain
+        favors = bool(worse.mean() <= worse.std() / np.sqrt(len(worse)))
+        return float((favoring if favors else plain).mean()), favors
 
     def _has_pairs(self) -> bool:
         """Whether every row has a second text."""
@@ -297,28 +306,31 @@ def fitted(
     )
 
 
-def held_out_loss(
+def held_out_losses(
     vectors: Vectors, targets: npt.NDArray[np.generic], outputs: int, seed: int, *, favors: bool
-) -> float:
-    """The loss of linear models on the folds that they were not fitted to, with one penalty for all; see `fitted`."""
+) -> npt.NDArray[np.float64]:
+    """The loss of each example, float64 [E], of models that were not fitted to its fold, with one penalty for all.
+
+    Args:
+        vectors, outputs, favors: see `fitted`.
+    """
     penalty = fitted(vectors, targets, outputs, seed, favors=favors).penalty
     fold = generator(seed, "folds of a linear start").permutation(len(vectors)) % _FOLDS
-    total = 0.0
+    losses = np.empty(len(vectors))
     for number in range(_FOLDS):
         inside = fold != number
         model = fitted(vectors[inside], targets[inside], outputs, seed, favors=favors, penalty=penalty)
-        total += _loss(model.outputs(vectors[~inside]).astype(np.float64), targets[~inside])
-    return total
+        losses[~inside] = _losses(model.outputs(vectors[~inside]).astype(np.float64), targets[~inside])
+    return losses
 
 
-def _loss(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> float:
-    """The summed loss of outputs [E, K]: cross-entropy, binary cross-entropy, or squared error."""
+def _losses(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+    """The loss of each of the outputs [E, K]: cross-entropy, binary cross-entropy of all labels, or squared error."""
     numbers = np.asarray(targets, dtype=np.float64)
     if numbers.ndim == 2:
-        return float((np.logaddexp(0.0, found) - numbers * found).sum())
+        return (np.logaddexp(0.0, found) - numbers * found).sum(axis=1)
     if np.issubdtype(targets.dtype, np.integer):
         # A label that only the held-out fold has costs the same for all vectors.
         found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
-        gold = found[np.arange(len(found)), targets.astype(np.int64)]
-        return float((np.log(np.exp(found).sum(axis=1)) - gold).sum())
-    return float(((found[:, 0] - numbers) ** 2).sum())
+        return np.log(np.exp(found).sum(axis=1)) - found[np.arange(len(found)), targets.astype(np.int64)]
+    return np.asarray((found[:, 0] - numbers) ** 2)
