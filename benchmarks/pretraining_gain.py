@@ -179,12 +179,17 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[100, 1000, 0])
     parser.add_argument("--most", type=int, default=8000, help="number of labels that counts as all")
+    add_training_options(parser)
+    return parser.parse_args()
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of fine-tunings, and the name of the result."""
     parser.add_argument("--dev", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--out")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from harness import machine, machine_label, write_result
-from pretraining_gain import parts_of, without_folders
+from pretraining_gain import add_training_options, parts_of, without_folders
 
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -152,11 +152,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run resumes from it")
     parser.add_argument("--labels", type=int, default=300, help="of the second task")
     parser.add_argument("--most", type=int, default=8000, help="labels of the first task, at most")
-    parser.add_argument("--dev", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=float, default=3.0)
-    parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--out")
+    add_training_options(parser)
     return parser.parse_args(arguments)
 
 
