@@ -408,3 +408,12 @@ def test_parquet_columns_of_repeated_texts_are_read(tmp_path: Path) -> None:
     texts = pa.array(["It rained.", "It rained."]).dictionary_encode()
     pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet") == [["It rained."]] * 2
+
+
+@pytest.mark.parametrize("name", ["mails.csv", "mails.TSV", "records.json", "mails.csv.gz"])
+def test_a_table_that_is_named_is_not_read_as_prose(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    data = b"text,label\nBuy these pills,spam\n"
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    with pytest.raises(InputError, match="a table or JSON by its name; save its texts"):
+        list(read_documents([path]))

@@ -155,7 +155,10 @@ def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     assert summary_lines(report)[-1].endswith("; it is saved as a model, RUN/bag-of-words")
     both = load_ensemble([tmp_path / "run" / "model", tmp_path / "run" / BAG_FOLDER], device="cpu", precision="fp32")
     alone = [load_predictor(tmp_path / "run" / name, device="cpu") for name in ("model", BAG_FOLDER)]
-    found = [one.to_dict()["probabilities"] for one in both.predict(data.dev)]
+    scores, answers = both.evaluate(data.dev)
+    assert report["with_bag_of_words"] == pytest.approx(scores)
+    assert any(line.endswith("(--model RUN/model --also RUN/bag-of-words)") for line in summary_lines(report))
+    found = [one.to_dict()["probabilities"] for one in answers]
     parts = [[one.to_dict()["probabilities"] for one in predictor.predict(data.dev)] for predictor in alone]
     for mixed, first, second in zip(found, *parts, strict=True):
         for label, share in mixed.items():

@@ -42,6 +42,22 @@ def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
         read_text_set(tsv)
 
 
+def test_a_folder_has_the_paragraphs_of_its_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    folder = tmp_path / "texts"
+    (folder / "deep").mkdir(parents=True)
+    write(folder / "a.txt", "one\ntwo\n")
+    write(folder / "deep" / "b.txt", "\n\nthree\n \nfour\n  five\n")
+    write(folder / "empty.txt", "")
+    write(folder / "c.csv", "text\nno\n")
+    assert read_text_set(folder) == TextSet(ids=("a", "deep/b:3", "deep/b:5"), texts=("one two", "three", "four five"))
+    assert "not .txt files, not read: 1" in capsys.readouterr().err
+    (tmp_path / "none").mkdir()
+    write(tmp_path / "none" / "c.csv", "text\nno\n")
+    with pytest.raises(InputError, match=r"\.txt"):
+        read_text_set(tmp_path / "none")
+
+
 def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
     documents = (
         "<doc>\n<docno>1</docno>\n<title>wings in a\nslipstream .</title>\n<author>x</author>\n"

@@ -38,7 +38,8 @@ PictureOption = Annotated[
 
 def search(
     passages: Annotated[
-        Path, typer.Argument(metavar="PASSAGES", help="one passage per line; .jsonl, .csv, .tsv, .parquet; or TREC")
+        Path,
+        typer.Argument(metavar="PASSAGES", help="one passage per line; .jsonl, .csv, .tsv, .parquet; TREC; a folder"),
     ],
     model: Annotated[
         str | None,

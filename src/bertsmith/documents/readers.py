@@ -21,6 +21,7 @@ from bertsmith.documents.sources import (
     BLOCK_BYTES,
     LONGEST_LINE,
     LONGEST_RECORD,
+    READABLE,
     Cuts,
     Skipped,
     Source,
@@ -33,6 +34,8 @@ from bertsmith.documents.sources import (
 )
 from bertsmith.errors import InputError
 from bertsmith.settings import help_field, require
+
+_TABLES = (".csv", ".tsv", ".json")  # with labels and all, a table would be read as prose
 
 MOST_SENTENCES = 200_000
 """Several times the longest novel. A longer document is cut into several, and the cuts are counted."""
@@ -178,11 +181,19 @@ def source_blocks(found: Source | Skipped, settings: ReadingSettings) -> Iterato
     """The blocks of one of the files that `find_sources` finds, followed by its record.
 
     Raises:
-        InputError: it was named, and is empty, binary or damaged.
+        InputError: it was named, and is empty, binary or damaged, or a table by its name, which would be read as prose.
     """
     if isinstance(found, Skipped):
         yield Skipped(shown(found.name), found.reason)
         return
+    name = Path(found.name)
+    ending = (name.with_suffix("") if found.compression else name).suffix.lower()
+    if found.named and ending in _TABLES:
+        raise InputError(
+            expected=f"text in '{found.shown}', a file that ends in {READABLE}",
+            found=f"{ending}, a table or JSON by its name",
+            fix='save its texts as JSON lines with a key "text", or one per line as .txt',
+        )
     try:
         yield from _file_blocks(found, settings)
     except UnreadableError as reason:

@@ -14,7 +14,11 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.results.baseline_lines import BAG, VECTORS
 from bertsmith.results.comparison import Lines, paired
+from bertsmith.results.predictions import Line
+from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.label_prediction import LabelPrediction
+from bertsmith.tasks.task import TaskSpec
 
 LINEAR_FOLDER = "linear"
 
@@ -58,6 +62,37 @@ def better_baseline(
     elif best["name"] == BAG and (run / BAG_FOLDER).is_dir():  # missing in older runs
         found["folder"] = BAG_FOLDER
     return found
+
+
+def with_bag_of_words(
+    job: FinetuningJob, spec: TaskSpec, baselines: Baselines, lines: Lines, run: Path
+) -> dict[str, float] | None:
+    """The scores on the dev examples of the mean of the probabilities of the fine-tuned model and the bag of words.
+
+    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`; None if the task has no such mean.
+
+    Args:
+        spec: that of the fine-tuned model.
+        lines: its predictions on the dev examples.
+    """
+    task = task_for(spec)
+    if not isinstance(task, ClassificationTask) or BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
+        return None
+    found = [[_label_prediction(line, spec) for line in part] for part in (lines, baselines.lines[BAG])]
+    return {name: float(score) for name, score in task.score(job.data.dev, task.averaged(found)).items()}
+
+
+def _label_prediction(line: Line, spec: TaskSpec) -> LabelPrediction:
+    given = line["prediction"]
+    chances = tuple(given["probabilities"][label] for label in spec.labels)
+    return LabelPrediction(
+        label=given["label"],
+        probability=max(chances),
+        probabilities=chances,
+        labels=spec.labels,
+        chosen=tuple(given["chosen"]),
+        cut_tokens=given["cut_tokens"],
+    )
 
 
 def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:

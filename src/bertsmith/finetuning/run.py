@@ -228,7 +228,7 @@ def _finish(
     job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: "Baselines"
 ) -> FinetuningResult:
     """Keeps the best model and writes report.json."""
-    from bertsmith.finetuning.cheaper import better_baseline
+    from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words
 
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
@@ -268,6 +268,9 @@ def _finish(
             epochs=job.settings.epochs,
             bias_correction=job.training.bias_correction,
         )
+    averaged = with_bag_of_words(job, spec, baselines, lines, run.path)
+    if averaged is not None:
+        report["with_bag_of_words"] = averaged
     better = better_baseline(job, baselines, results[best].scores, lines, run.path)
     if better is not None:
         report["better_baseline"] = better

@@ -41,6 +41,12 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
         took = counted(max(1, round(one["seconds"])), "second")
         lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
+    averaged = report.get("with_bag_of_words", {})  # missing in older reports
+    if metric in averaged:
+        lines.append(
+            f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f} "
+            "(--model RUN/model --also RUN/bag-of-words)"
+        )
     better = report.get("better_baseline")
     return [*lines, *_tie(report), *([verdict(better)] if better else [])]
 

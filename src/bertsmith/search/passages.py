@@ -4,6 +4,7 @@
 plain text           one per line; its id is the line number
 .jsonl .csv .tsv     a column of text, optionally columns of ids (`id`, `_id`, `docid` ...) and titles
 .parquet             the same
+a folder             the paragraphs of its .txt files, which blank lines divide; see `folder_records`
 TREC                 `<doc> <docno> <title> <text>`, `<top> <num> <title>`, under any file name
 judgements           `query 0 passage gain` (TREC) or `query passage gain`, with or without a header
 ===================  ================================================================================
@@ -23,7 +24,7 @@ from pathlib import Path
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import SUFFIXES, read_table, show_columns
 from bertsmith.datasets.values import brief, looks_like_json
-from bertsmith.documents.sources import shown
+from bertsmith.documents.sources import Skipped, Source, find_sources, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, tell
 from bertsmith.settings import require
@@ -85,7 +86,9 @@ def read_text_set(
         InputError: the file is missing, empty, binary or damaged, has no text column, or repeats an id; or a column is
             given for a file without columns.
     """
-    if suffix_of(path) in SUFFIXES:
+    if path.is_dir() and text_column is None:
+        records = folder_records(path, what)
+    elif suffix_of(path) in SUFFIXES:
         records = _table_records(path, text_column, option)
     elif text_column is not None:
         raise InputError(
@@ -230,6 +233,44 @@ def _table_records(path: Path, text_column: str | None, option: str) -> Iterator
                 )
         heading = row.values.get(title, "") if title not in (None, text) else ""
         yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.place
+
+
+def folder_records(folder: Path, what: str = "passages") -> Iterator[tuple[str, str, str]]:
+    """The paragraphs of the .txt files of a folder and the folders in it, in sorted order, with ids and places.
+
+    The id of a paragraph is the path of its file in the folder without the ending, and if the file has several, a colon
+    and the line where it begins. Files of other kinds are counted in a line on stderr.
+
+    Raises:
+        InputError: there is no such file, or one is binary or not UTF-8.
+    """
+    found = [one for one in find_sources([folder]) if isinstance(one, Source | Skipped)]
+    files = [Path(one.name) for one in found if isinstance(one, Source) and one.kind == "text"]
+    if not files:
+        raise InputError(
+            expected=f".txt files with {what} in '{shown(str(folder))}'",
+            found="none",
+            fix=f"name a file of {what}, or a folder of .txt files",
+        )
+    if len(files) < len(found):
+        tell(f"'{shown(str(folder))}': not .txt files, not read: {len(found) - len(files):,}")
+    for path in files:
+        if not path.stat().st_size:
+            continue
+        name = path.relative_to(folder).as_posix().partition(".txt")[0]
+        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what))))
+        for line, text in paragraphs:
+            yield (name if len(paragraphs) == 1 else f"{name}:{line}"), text, line_of(path, line)
+
+
+def _paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Each paragraph on one line, with the number of its first line."""
+    number = 0
+    for is_text, part in itertools.groupby(lines, key=lambda line: bool(line.strip())):
+        begin, of_paragraph = number + 1, list(part)
+        number += len(of_paragraph)
+        if is_text:
+            yield begin, " ".join(" ".join(of_paragraph).split())
 
 
 def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:

@@ -164,4 +164,7 @@ class StopRequest:
             raise KeyboardInterrupt
         self.requested, self.is_urgent = True, number == signal.SIGTERM
         when = "before the end of this step" if self.is_urgent else "after this step"
-        warn(f"stopping {when} and writing a checkpoint (interrupt again to stop immediately)")
+        warn(
+            f"stopping {when} and writing a checkpoint, from which --resume continues "
+            "(interrupt again to stop immediately)"
+        )
