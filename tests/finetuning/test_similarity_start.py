@@ -126,13 +126,13 @@ def test_the_start_favors_similarity_unless_held_out_folds_speak_against_it(base
     chosen = []
     for targets in (similar, other, generator(3, "no reason").normal(size=60).astype(np.float32)):
         plain, favoring = (held_out_losses(vectors, targets, 1, 1, favors=favors) for favors in (False, True))
-        loss, favors = start._better(vectors, targets, "apart", 1)
-        assert loss == (favoring if favors else plain).mean()
+        losses, favors = start._better(vectors, targets, "apart", 1)
+        np.testing.assert_array_equal(losses, favoring if favors else plain)
         error = (favoring - plain).std() / np.sqrt(60)
-        assert loss <= plain.mean() + error  # never clearly worse than the model that favors nothing
+        assert losses.mean() <= plain.mean() + error  # never clearly worse than the model that favors nothing
         chosen.append(favors)
         assert favors == start._favors_similarity(vectors, targets, "apart", 1)
-        assert start._better(vectors, targets, "mean", 1) == (plain.mean(), False)
+        assert not start._better(vectors, targets, "mean", 1)[1]
         assert not start._favors_similarity(vectors[:5], targets[:5], "apart", 1)  # too few to compare
     assert chosen[:2] == [True, False]
     assert len(vectors) < MOST_PROBED
@@ -170,3 +170,29 @@ def test_a_killed_training_from_similarity_resumes_to_the_same_bytes(base: str, 
     again.train_once(tmp_path / "killed", 7, resume=True)
     weights = "model/model.safetensors"
     assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
+
+
+def test_the_head_reads_texts_apart_unless_another_model_is_clearly_better(base: str) -> None:
+    class Told(LinearStart):
+        """Vectors of which those of texts apart hold their similarity, and the [CLS] the targets and noise."""
+
+        noise, targets = 0.0, np.zeros(0, dtype=np.float32)
+
+        def _vectors(self, units, reads):  # type: ignore[no-untyped-def]
+            draw = generator(4, reads)
+            if reads == "apart":
+                return pairs(len(self.features))[0][units]
+            found = draw.normal(size=(len(units), 4)).astype(np.float32)
+            if reads == "cls":
+                found[:, 0] = self.targets[units] + self.noise * draw.normal(size=len(units))
+            return found
+
+    features = likeness(base).train
+    similar = pairs(len(features))[1]
+    similar = (similar - similar.mean()) / similar.std()
+    told = Told(load_any(base), dataclasses.replace(features, targets=similar), 1, "cpu")
+    told.targets = similar
+    found = []
+    for told.noise in (0.0, 2.0):
+        found.append(told.best_reads())
+    assert found == ["cls", "apart"]

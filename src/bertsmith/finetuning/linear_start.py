@@ -31,7 +31,7 @@ from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSetting
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import rows_index
-from bertsmith.model.our_names import OF_TWO_TEXTS, VECTORS_OF_PAIR
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -70,7 +70,8 @@ class LinearStart:
         """What a head on whole rows should read: "mean", "cls", or where it makes sense "pooler", "pair" or "apart".
 
         The pooler is a candidate if an earlier head was trained on it, pairs read together and apart if every row has
-        two texts. With very few examples the pooler if it was trained, and else the mean.
+        two texts. With very few examples the pooler if it was trained, and else the mean. Texts apart, if the model on
+        them favors similarity and none is clearly better.
 
         Args:
             pairs: whether the head can read pairs.
@@ -87,8 +88,11 @@ class LinearStart:
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
-        losses = [self._better(self._vectors(units, reads), targets, reads, seed)[0] for reads in known]
-        return known[int(np.argmin(losses))]
+        tried = {reads: self._better(self._vectors(units, reads), targets, reads, seed) for reads in known}
+        best = min(known, key=lambda reads: float(tried[reads][0].mean()))
+        if APART in tried and tried[APART][1] and not _clearly_lower(tried[best][0], tried[APART][0]):
+            return APART  # a few sums are simpler than any other model
+        return best
 
     def layer(self, head: Head, seed: int = 1) -> LinearModel:
         """The linear model that the layer starts from."""
@@ -129,11 +133,9 @@ class LinearStart:
         """
         plain = held_out_losses(vectors, targets, self.outputs, seed, favors=False)
         if reads not in OF_TWO_TEXTS:
-            return float(plain.mean()), False
+            return plain, False
         favoring = held_out_losses(vectors, targets, self.outputs, seed, favors=True)
-        worse = favoring - plain
-        favors = bool(worse.mean() <= worse.std() / np.sqrt(len(worse)))
-        return float((favoring if favors else plain).mean()), favors
+        return (plain, False) if _clearly_lower(plain, favoring) else (favoring, True)
 
     def _has_pairs(self) -> bool:
         """Whether every row has a second text."""
@@ -322,6 +324,12 @@ def held_out_losses(
         model = fitted(vectors[inside], targets[inside], outputs, seed, favors=favors, penalty=penalty)
         losses[~inside] = _losses(model.outputs(vectors[~inside]).astype(np.float64), targets[~inside])
     return losses
+
+
+def _clearly_lower(losses: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
+    """Whether losses of examples are lower than others by more than one standard error of the mean difference."""
+    away = others - losses
+    return bool(away.mean() > away.std() / np.sqrt(len(away)))
 
 
 def _losses(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
