@@ -150,6 +150,8 @@ class FrozenEncoder(RowEncoder):
             return pair_of_rows(mixed, batch)
         if pooling == APART:
             return apart_of_rows(mixed, batch)
+        if pooling == "mean" and batch.num_rows == 1:
+            return mixed.mean(dim=0, keepdim=True)
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
 
     def _reads_rows(self, part: GatheredRows) -> Read:

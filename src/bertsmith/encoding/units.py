@@ -81,6 +81,8 @@ class EncodedExamples:
         """The number of positions that the head reads in each row, int64 [N]."""
         if self.read is None:
             return self.lengths
+        if len(self.rows) == 1:
+            return np.array([len(self.read)])
         return np.diff(np.searchsorted(self.read, self.rows.offsets))
 
     @property
@@ -195,6 +197,12 @@ def computed(
         return found
     if features.windows_of_first is not None:
         found = _computed_by_unit(features, compute, found, micro_tokens, advance, rank)
+        require_finite(found, lambda place: _example_at(features, place))
+        return found
+    if len(features.rows) == 1:
+        found[:] = compute(RowPart(features=features, rows=np.zeros(1, dtype=np.int64)))
+        if advance is not None:
+            advance(1.0)
         require_finite(found, lambda place: _example_at(features, place))
         return found
     different, place = _different(features)

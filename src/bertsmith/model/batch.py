@@ -273,14 +273,18 @@ class GatheredRows:
 
     Attributes:
         batch: the rows.
-        read: the wanted positions in them; None for all.
-        chosen: int64 [r], the indices of these positions among the wanted positions of the arrays, in the order of
-            `read`.
+        wanted: int64 [r], the wanted positions in them, ascending; None for all.
+        chosen: int64 [r], the indices of these positions among the wanted positions of the arrays, in the same order.
     """
 
     batch: Batch
-    read: Read | None
+    wanted: npt.NDArray[np.int64] | None
     chosen: npt.NDArray[np.int64]
+
+    @functools.cached_property
+    def read(self) -> Read | None:
+        """The wanted positions as the model reads them; None for all."""
+        return None if self.wanted is None else Read.at(self.batch, self.wanted)
 
 
 def gather_rows(
@@ -313,15 +317,20 @@ def gather_rows(
     >>> found.batch.token_ids.tolist(), found.read.positions.tolist(), found.chosen.tolist()
     ([2, 9, 9, 3, 2, 7, 3], [1, 2, 5], [1, 2, 0])
     """
+    if len(rows) == len(lengths) == 1:
+        # A single row, such as a query, is only a few milliseconds of work: there is nothing to gather.
+        batch = Batch.from_flat(token_ids, segment_ids, lengths, row_ids, device)
+        places = np.arange(len(token_ids) if wanted is None else len(wanted))
+        return GatheredRows(batch=batch, wanted=wanted, chosen=places)
     index = rows_index(lengths, rows)
     batch = Batch.from_flat(token_ids[index], segment_ids[index], lengths[rows], row_ids, device)
     if wanted is None:
-        return GatheredRows(batch=batch, read=None, chosen=index)
+        return GatheredRows(batch=batch, wanted=None, chosen=index)
     assert wanted_per_row is not None
     chosen = rows_index(wanted_per_row, rows)
     starts, new_starts = np.cumsum(lengths) - lengths, np.cumsum(lengths[rows]) - lengths[rows]
     moved = wanted[chosen] + np.repeat(new_starts - starts[rows], wanted_per_row[rows])
-    return GatheredRows(batch=batch, read=Read.at(batch, moved), chosen=chosen)
+    return GatheredRows(batch=batch, wanted=moved, chosen=chosen)
 
 
 def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:

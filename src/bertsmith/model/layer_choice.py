@@ -55,6 +55,8 @@ class LayerChoice:
 
     def pick(self, hidden_states: "Sequence[Tensor]") -> "Tensor":
         """The chosen hidden states [T, n, D] out of all L+1 [T, D]."""
+        if len(self.layers) == 1:
+            return hidden_states[self.layers[0]].unsqueeze(1)
         import torch
 
         return torch.stack([hidden_states[layer] for layer in self.layers], dim=1)

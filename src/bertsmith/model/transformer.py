@@ -17,7 +17,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -134,9 +134,12 @@ class TransformerEncoder(Encoder):
             trace.hidden_states.append(hidden)
         shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
         stack = self.stack
+        rows = batch.num_rows if is_straight(shared, hidden) else 0
         for number, layer in enumerate(stack, start=1):
             read_here = read if number == len(stack) else None
-            if self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
+            if rows and read_here is None and layer.straight is not None and layer.straight.suits(hidden, rows):
+                hidden = layer.straight(hidden, rows)
+            elif self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
                 hidden = _computed_twice(layer, hidden, shared, read_here, str(number))
             else:
                 hidden = layer(hidden, shared, read_here, str(number))
@@ -156,6 +159,20 @@ class TransformerEncoder(Encoder):
     def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
+
+
+def is_straight(shared: Pass, hidden: Tensor) -> bool:
+    """Whether a pass is one that the `straight` of a layer computes: of whole sequences of one length, and no more."""
+    return (
+        len(shared.batch.runs) == 1
+        and shared.noise is None
+        and shared.earlier is None
+        and shared.bias is None
+        and not shared.turns
+        and shared.source is None
+        and (shared.trace is None or not shared.trace.is_filled_by_layers)
+        and hidden.dtype == shared.dtype
+    )
 
 
 def _computed_twice(layer: "Layer", hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
@@ -216,6 +233,16 @@ class Embeddings(nn.Module):
         return linear(hidden, self.projection) if config.projects_embeddings else hidden
 
 
+class Straight(Protocol):
+    """A shorter way through a layer, for whole sequences of one length; see `straight_layer.py`."""
+
+    def suits(self, hidden: Tensor, rows: int) -> bool:
+        """Whether this is the fastest way for the hidden states [T, D] of so many sequences."""
+
+    def __call__(self, hidden: Tensor, rows: int) -> Tensor:
+        """The next hidden states [T, D]."""
+
+
 class Layer(nn.Module):
     """Self-attention, then a feed-forward network, each with a residual and a norm.
 
@@ -239,6 +266,7 @@ class Layer(nn.Module):
         self.output = nn.Linear(inner, width, bias=bias)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
+        self.straight: Straight | None = None  # once prepared
 
     def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.

@@ -103,18 +103,23 @@ class FixedInt8Linear(PreparedLinear):
         super().__init__()
         weight = weight.detach().float()
         balance = torch.tensor(scale.balance or [1.0])
-        quantised, self.weight_scale = quantise_weight(weight * balance, bits)
+        quantised, weight_scale = quantise_weight(weight * balance, bits)
         self.bias = bias.detach().float()
         self.input_scale, self.next_scale, self.dtype = scale, next_scale, dtype
         self.per_step = (1 / (balance * scale.step)).expand(weight.shape[1]).contiguous()
-        self.weight_zeros = torch.zeros(len(weight), dtype=torch.int64)
-        self.packed = torch.ops.onednn.qlinear_prepack(quantised, None)
+        # A value plus a half, truncated, is rounded.
+        self.lift = torch.full_like(self.per_step, scale.zero + 0.5)
+        packed = torch.ops.onednn.qlinear_prepack(quantised, None)
+        # The integers, their scales and their zero points.
+        self.weights = (packed, weight_scale, torch.zeros(len(weight), dtype=torch.int64))
+
+    def integers(self, x: Tensor) -> Tensor:
+        """The inputs [T, K] as integers of this layer's scale, uint8; integers stay as they are."""
+        return x if x.dtype == torch.uint8 else quantise_fixed(x, self.per_step, self.lift)
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], or of uint8 integers of this layer's scale; see `PreparedLinear`."""
-        numbers = x if x.dtype == torch.uint8 else quantise_fixed(x, self.per_step, self.input_scale.zero)
-        scale = self.input_scale
-        given = (numbers, scale.step, scale.zero, self.packed, self.weight_scale, self.weight_zeros)
+        given = (self.integers(x), self.input_scale.step, self.input_scale.zero, *self.weights)
         if plus is not None and plus.dtype == self.dtype:
             mapped = torch.ops.onednn.qlinear_pointwise.binary(
                 *given, plus, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, "none", [], ""
@@ -153,18 +158,22 @@ def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
     return _truncated((x.float() * scale.reciprocal()).add_(_LIFT + 0.5)), scale
 
 
-def quantise_fixed(x: Tensor, per_step: Tensor, zero: int) -> Tensor:
+def quantise_fixed(x: Tensor, per_step: Tensor, lift: Tensor) -> Tensor:
     """The inputs as integers, uint8 [T, K]; those beyond 0 and 255 become 0 and 255.
 
     Args:
         per_step: integers per unit of each input, float32 [K].
-        zero: the integer of 0.
+        lift: the integer of 0, and a half, float32 [K].
 
-    >>> quantise_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), 3).tolist()
+    >>> quantise_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), torch.full((3,), 3.5)).tolist()
     [[8, 0, 255]]
     """
-    lifted = x * per_step if x.dtype == torch.float32 else x.float().mul_(per_step)
-    return _truncated(lifted.add_(zero + 0.5).clamp_(0, _LEVELS))
+    if x.dtype == torch.float32:
+        lifted = torch.addcmul(lift, x, per_step)
+    else:
+        exact = x.float()
+        lifted = torch.addcmul(lift, exact, per_step, out=exact)
+    return _truncated(lifted.clamp_(0, 255))
 
 
 def _truncated(lifted: Tensor) -> Tensor:

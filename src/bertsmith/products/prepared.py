@@ -2,21 +2,21 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place. The int8 layers are those
-of `int8_linear.py`.
+The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place, by those of
+`packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `straight_layer.py`.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, bias_of, finished
+from bertsmith.model.layers import PreparedLinear, bias_of
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
+from bertsmith.products.packed_linear import CastLinear, PackedLinear
+from bertsmith.products.straight_layer import straight_layer
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
@@ -27,59 +27,6 @@ INPUTS = {
     "intermediate": ("intermediate",),
     "output": ("output",),
 }
-
-
-class CastLinear(PreparedLinear):
-    """A linear layer whose weights are cast once, computed by torch: the plain version of `PackedLinear`."""
-
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight, self.bias = weight.detach().to(dtype), bias.detach().to(dtype)
-
-    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
-        return finished(F.linear(x.to(self.bias.dtype), self.weight, self.bias), then, plus)
-
-
-class PackedLinear(PreparedLinear):
-    """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
-
-    Args:
-        weight: [O, K].
-        bias: [O].
-        dtype: of the products, fp32 or bf16; they are accumulated in fp32.
-        tokens: the number of tokens that the layout of the weights suits best; it is good for fewer as well.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, tokens: int) -> None:
-        super().__init__()
-        self.tokens = tokens
-        self.weight = self._packed(weight.detach().to(dtype).contiguous())
-        self.bias = bias.detach().to(dtype)
-
-    def _packed(self, weight: Tensor) -> Tensor:
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, self.tokens)
-        return packed
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The layer with plain weights: packed ones can be neither copied nor pickled."""
-        return {**self.__dict__, "weight": self.weight.to_dense()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.weight = self._packed(self.weight)
-
-    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
-        x = x.to(self.bias.dtype)
-        if plus is not None and plus.dtype == x.dtype:
-            mapped = torch.ops.mkldnn._linear_pointwise.binary(x, plus, self.weight, self.bias, "add")
-        else:
-            name, algorithm = ("none", "") if then is None else ONEDNN_ACTIVATIONS[then]
-            mapped = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
-            mapped = finished(mapped, None, plus)
-        assert isinstance(mapped, Tensor)
-        return mapped
 
 
 def require_transformer(model: nn.Module) -> None:
@@ -183,3 +130,4 @@ def _prepare_layer(
             delattr(layer, name)
     for name, (weight, bias) in parameters.items():
         setattr(layer, name, swapped(name, weight, bias))
+    layer.straight = straight_layer(layer, runtime.dtype)

@@ -1,0 +1,190 @@
+"""A prepared encoder layer without detours, for sequences of one length that are all read.
+
+A single short text takes a few milliseconds, of which the arithmetic is only a part: the rest are calls. So a layer is
+one function here that makes as few as it can: no modules, no casts of norms, no cases. It computes what `Layer.forward`
+computes, with the same prepared products; `Layer` remains the only one for everything else (training, dropout,
+attention weights, sequences of several lengths, some positions only, left-to-right models).
+
+The functions are plain Python on tensors. After the first calls `torch.jit` runs them, where torch has it: the same
+operations with the same results, called from C++ instead of Python.
+
+Letters: n sequences, s tokens of each, T = n s, A heads, d head width, D = A d.
+"""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.model.attention import products_are_faster
+from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear
+from bertsmith.model.transformer import Layer
+from bertsmith.products.int8_linear import FixedInt8Linear, quantise_fixed
+from bertsmith.products.packed_linear import PackedLinear
+
+_OFTEN = 4  # calls of a layer before `torch.jit` takes over, which itself takes a tenth of a second
+
+
+class StraightLayer:
+    """What a prepared `Layer` computes for whole sequences of one length; see `straight_layer`.
+
+    Args:
+        function: `packed_layer` or `integer_layer`.
+        given: its arguments between the hidden states and `rows`.
+        heads: A.
+        then: the activation.
+        epsilon: of the norms.
+    """
+
+    def __init__(
+        self, function: Callable[..., Tensor], given: tuple[Any, ...], heads: int, then: str, epsilon: float
+    ) -> None:
+        self._function, self._given, self._heads = function, given, heads
+        self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
+        self._calls = 0
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        """None: packed weights can be neither copied nor pickled, and a copy of the layer works without this."""
+        return type(None), ()
+
+    def suits(self, hidden: Tensor, rows: int) -> bool:
+        """Whether this is the fastest way for the hidden states [T, D] of so many sequences."""
+        return not products_are_faster(hidden, self._heads * hidden.shape[0] ** 2 // rows)
+
+    def __call__(self, hidden: Tensor, rows: int) -> Tensor:
+        """The next hidden states [T, D] of those of `rows` sequences [T, D], in the same dtype."""
+        if self._calls < _OFTEN:
+            self._calls += 1
+            if self._calls == _OFTEN:
+                self._function = scripted(self._function)
+        return self._function(hidden, *self._given, rows, self._heads, *self._end)
+
+
+def straight_layer(layer: Layer, dtype: torch.dtype) -> StraightLayer | None:
+    """The straight form of a prepared layer; None if it has none.
+
+    It has one if it is BERT's own layer, reads in both directions, and all its products are packed, or all are in int8
+    with fixed scales.
+
+    Args:
+        dtype: of the activations.
+    """
+    config = layer.config
+    if type(layer) is not Layer or config.is_causal or not config.has_biases:
+        return None
+    first = (layer.query, layer.key, layer.value) if layer.together is None else (layer.together,)
+    parts = cast("list[nn.Module]", [layer.attention_output, layer.intermediate, layer.output, *first])
+    tensors = [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
+    function: Callable[..., Tensor]
+    given: tuple[Any, ...]
+    packed = [part for part in parts if isinstance(part, PackedLinear)]
+    integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
+    if len(packed) == len(parts):
+        function = packed_layer
+        given = ([*tensors, *(one for part in packed for one in (part.weight, part.bias))],)
+    elif len(integer) == len(parts) and integer[1].next_scale is not None:
+        # The inputs of the queries, of the attention output and of the inner layer.
+        for reader in (integer[3], integer[0], integer[1]):
+            tensors += [reader.per_step, reader.lift]
+        tensors += [one for part in integer for one in (*part.weights, part.bias)]
+        function = integer_layer
+        given = (tensors, [part.input_scale.step for part in integer], [part.input_scale.zero for part in integer])
+    else:
+        return None
+    return StraightLayer(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
+
+
+def packed_layer(
+    hidden: Tensor, tensors: list[Tensor], rows: int, heads: int, name: str, algorithm: str, epsilon: float
+) -> Tensor:
+    """The next hidden states [T, D], with packed products.
+
+    Args:
+        tensors: weight and bias of both norms, and of the products: attention output, inner layer, output, then query,
+            key and value, or the three as one.
+        name, algorithm: oneDNN's, of the activation.
+    """
+    width = hidden.shape[1]
+    projected = torch.ops.mkldnn._linear_pointwise(hidden, tensors[10], tensors[11], "none", [], "")
+    if len(tensors) > 12:
+        key = torch.ops.mkldnn._linear_pointwise(hidden, tensors[12], tensors[13], "none", [], "")
+        value = torch.ops.mkldnn._linear_pointwise(hidden, tensors[14], tensors[15], "none", [], "")
+        projected = torch.cat([projected, key, value], dim=1)
+    context = attended_by(projected, rows, heads, width)
+    summed = torch.ops.mkldnn._linear_pointwise(context, hidden, tensors[4], tensors[5], "add")
+    attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
+    inner = torch.ops.mkldnn._linear_pointwise(attended, tensors[6], tensors[7], name, [], algorithm)
+    summed = torch.ops.mkldnn._linear_pointwise(inner, attended, tensors[8], tensors[9], "add")
+    return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
+
+
+def integer_layer(
+    hidden: Tensor,
+    tensors: list[Tensor],
+    steps: list[float],
+    zeros: list[int],
+    rows: int,
+    heads: int,
+    name: str,
+    algorithm: str,
+    epsilon: float,
+) -> Tensor:
+    """The next hidden states [T, D], with int8 products and scales that calibration fixed.
+
+    Args:
+        tensors: weight and bias of both norms, `per_step` and `lift` of the inputs of query, attention output and inner
+            layer, and four tensors of each product, in the order of `packed_layer`: the weights as integers, their
+            scales, their zero points, the bias.
+        steps, zeros: of the inputs of each product.
+        name, algorithm: oneDNN's, of the activation.
+    """
+    width, dtype = hidden.shape[1], hidden.dtype
+    numbers = quantise_fixed(hidden, tensors[4], tensors[5])
+    parts: list[Tensor] = []
+    for n in range(3, len(steps)):
+        w = tensors[10 + 4 * n : 14 + 4 * n]
+        parts.append(
+            torch.ops.onednn.qlinear_pointwise(
+                numbers, steps[n], zeros[n], w[0], w[1], w[2], w[3], 1.0, 0, dtype, "none", [], ""
+            )
+        )
+    context = attended_by(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows, heads, width)
+    numbers = quantise_fixed(context, tensors[6], tensors[7])
+    w = tensors[10:14]
+    summed = torch.ops.onednn.qlinear_pointwise(
+        numbers, steps[0], zeros[0], w[0], w[1], w[2], hidden, w[3], 1.0, 0, dtype, 1.0, 0, "add", 1.0, "none", [], ""
+    )
+    attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
+    numbers = quantise_fixed(attended, tensors[8], tensors[9])
+    w = tensors[14:18]
+    inner = torch.ops.onednn.qlinear_pointwise(
+        numbers, steps[1], zeros[1], w[0], w[1], w[2], w[3], steps[2], zeros[2], torch.uint8, name, [], algorithm
+    )
+    w = tensors[18:22]
+    summed = torch.ops.onednn.qlinear_pointwise(
+        inner, steps[2], zeros[2], w[0], w[1], w[2], attended, w[3], 1.0, 0, dtype, 1.0, 0, "add", 1.0, "none", [], ""
+    )
+    return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
+
+
+def attended_by(projected: Tensor, rows: int, heads: int, width: int) -> Tensor:
+    """The context vectors [T, D] of queries, keys and values [T, 3D]."""
+    parts = projected.view(rows, -1, 3 * heads, width // heads).transpose(1, 2).chunk(3, 1)  # [n, A, s, d] each
+    context = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
+    return context.transpose(1, 2).reshape(-1, width)
+
+
+@functools.cache
+def scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of this module as `torch.jit` runs it, or the function itself where torch no longer scripts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            found: Callable[..., Tensor] = torch.jit.script(function)
+        except (AttributeError, OSError, RuntimeError):  # absent, without source, or not for this Python
+            return function
+    return found
