@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from products.test_prepared import INT8, LENGTHS, wide_model
 
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
@@ -13,6 +12,7 @@ from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantise
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
+from products.test_prepared import INT8, LENGTHS, wide_model
 
 
 def calibrated(model: BertModel, batch: Batch) -> dict[str, InputScale]:
