@@ -50,7 +50,7 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
-    "bertsmith.reports.pictures",
+    "bertsmith.reports.pictures", "bertsmith.inference.n_grams",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bertsmith.baselines.linear import fit_linear
+from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.n_grams import NGramStudent
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.loading import load_predictor
@@ -36,6 +37,8 @@ def test_n_grams_learn_every_task_on_texts(kind: str, tmp_path: Path) -> None:
     assert rows["student"]["cost"]["milliseconds"]["int8"] is None
     assert rows["student"]["cost"]["milliseconds"]["fp32"]["one"] > 0
     student = NGramStudent.read(tmp_path / "run")
+    with pytest.raises(InputError, match="use it with predict, evaluate or rank"):
+        load_any(tmp_path / "run")
     examples = examples_of(kind, 24, 4)
     assert student.predict(examples) == NGramStudent.read(tmp_path / "run").predict(examples)
     assert load_predictor(tmp_path / "run").predict(examples) == student.predict(examples)

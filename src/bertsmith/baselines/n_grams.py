@@ -24,7 +24,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, write_json
-from bertsmith.model_files.n_gram_files import TERMS_FILE, WEIGHTS_FILE
+from bertsmith.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, TaskSpec
 from bertsmith.text.pack import PackedRows
@@ -62,9 +62,9 @@ class NGramModel:
 
     def write(self, folder: Path) -> None:
         """Writes the two files; the terms come last, so that both are complete once they exist."""
-        with atomic_file(folder / WEIGHTS_FILE) as file:
+        with atomic_file(folder / NGRAM_WEIGHTS) as file:
             file.write(safetensors.numpy.save({"weight": self.linear.weight, "bias": self.linear.bias}))
-        write_json(folder / TERMS_FILE, {"spec": self.spec.to_dict(), "bag": self.bag.state()})
+        write_json(folder / NGRAM_TERMS, {"spec": self.spec.to_dict(), "bag": self.bag.state()})
 
     @classmethod
     def read(cls, folder: Path) -> "NGramModel":
@@ -73,16 +73,16 @@ class NGramModel:
         Raises:
             InputError: there is none, or a file is damaged.
         """
-        found = read_json(folder / TERMS_FILE)
+        found = read_json(folder / NGRAM_TERMS)
         if wrong := misfit(found, {"spec": dict, "bag": {"pair": bool, "spaces": list, "settings": dict}}):
-            raise InputError(expected=f"terms in '{folder / TERMS_FILE}'", found=wrong, fix=_FIX)
+            raise InputError(expected=f"terms in '{folder / NGRAM_TERMS}'", found=wrong, fix=_FIX)
         try:
-            tensors = safetensors.numpy.load_file(folder / WEIGHTS_FILE)
+            tensors = safetensors.numpy.load_file(folder / NGRAM_WEIGHTS)
             linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
         except (safetensors.SafetensorError, KeyError, OSError) as error:
-            place = f"'{folder / WEIGHTS_FILE}'"
+            place = f"'{folder / NGRAM_WEIGHTS}'"
             raise InputError(expected=f"weight and bias in {place}", found=str(error)[:80], fix=_FIX) from None
-        spec = TaskSpec.from_dict(found["spec"], str(folder / TERMS_FILE))
+        spec = TaskSpec.from_dict(found["spec"], str(folder / NGRAM_TERMS))
         return cls(spec=spec, bag=BagOfWords.restored(found["bag"]), linear=linear)
 
 

@@ -11,6 +11,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_outside
+from bertsmith.model_files.metadata import is_n_gram_folder
 from bertsmith.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.normalize import TextRules
 
@@ -83,6 +84,12 @@ def locate(
         path, kind = path / "model", "huggingface"
     if kind is not None:
         return path, kind
+    if is_n_gram_folder(path):
+        raise InputError(
+            expected=f"a model with an encoder at '{path}'",
+            found="a linear model on words and runs of letters",
+            fix="use it with predict, evaluate or rank, or name another model",
+        )
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
         found=_found(path),

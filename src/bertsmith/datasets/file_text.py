@@ -1,6 +1,7 @@
 """The content of a task file: decompressed, decoded and checked as a whole, since such files fit into memory."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +99,17 @@ def lines_of(text: str) -> list[str]:
     """
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
+
+
+def separator_of(header: str) -> str:
+    """What separates the cells of a CSV file with this first line: a comma, unless it has only semicolons or tabs.
+
+    >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
+    (',', ';', ',', ',')
+    """
+    outside = re.sub(r'"[^"]*"', "", header)
+    others = [mark for mark in ";\t" if mark in outside]
+    return others[0] if len(others) == 1 and "," not in outside else ","
 
 
 def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:

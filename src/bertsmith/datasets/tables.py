@@ -11,7 +11,6 @@ import dataclasses
 import io
 import itertools
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import file_text, json_records, line_of, lines_of, suffix_of, unpacked
+from bertsmith.datasets.file_text import file_text, json_records, line_of, lines_of, separator_of, suffix_of, unpacked
 from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
 from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.documents.names import require_unique
@@ -233,17 +232,6 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
     if unread:
         used = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
         tell(f"'{shown(str(path))}': {used}; not read: {show_columns(unread)}")
-
-
-def separator_of(header: str) -> str:
-    """What separates the cells of a CSV file with this first line: a comma, unless it has only semicolons or tabs.
-
-    >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
-    (',', ';', ',', ',')
-    """
-    outside = re.sub(r'"[^"]*"', "", header)
-    others = [mark for mark in ";\t" if mark in outside]
-    return others[0] if len(others) == 1 and "," not in outside else ","
 
 
 def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:

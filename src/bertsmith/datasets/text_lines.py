@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.datasets.file_text import suffix_of
-from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, separator_of, show_columns
+from bertsmith.datasets.file_text import separator_of, suffix_of
+from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
 from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.documents.names import json_value, require_unique
 from bertsmith.documents.parquet import parquet_blocks

@@ -52,7 +52,7 @@ from bertsmith.files import write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.metrics.calibration import softmax
-from bertsmith.model_files.n_gram_files import TERMS_FILE, WEIGHTS_FILE
+from bertsmith.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.progress import quiet, tell
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
@@ -191,7 +191,7 @@ def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, 
         milliseconds=waits.get(TEACHER, {}),
     )
     rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost.to_dict()}]
-    size = sum((out / name).stat().st_size for name in (WEIGHTS_FILE, TERMS_FILE))
+    size = sum((out / name).stat().st_size for name in (NGRAM_WEIGHTS, NGRAM_TERMS))
     for name, student in students.items():
         found = scores_of(student.predict(dev), student.spec, dev) if dev else empty
         cost = Cost(parameters=student.parameters, bytes=size, milliseconds=waits.get(STUDENT, {}))

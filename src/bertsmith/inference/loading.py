@@ -9,7 +9,7 @@ from bertsmith.encoding.onnx_engine import OnnxEngine
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
-from bertsmith.model_files.n_gram_files import is_n_gram_folder
+from bertsmith.model_files.metadata import is_n_gram_folder
 from bertsmith.runtime import require_torch
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec

@@ -17,8 +17,7 @@ from bertsmith.inference import quantization
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
-from bertsmith.model_files.metadata import METADATA, SIMILARITY, read_metadata
-from bertsmith.model_files.n_gram_files import is_n_gram_folder
+from bertsmith.model_files.metadata import METADATA, SIMILARITY, is_n_gram_folder, read_metadata
 from bertsmith.progress import counted, warn
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals

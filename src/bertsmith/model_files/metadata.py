@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 METADATA = "bertsmith.json"
 METADATA_FORMAT = 1
+NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a linear model
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
@@ -293,3 +294,8 @@ def _lines(value: Any, where: str) -> tuple[str, ...]:
 
 def _holds_weights(file: Path) -> bool:
     return file.suffix in (".safetensors", ".bin", ".index", ".onnx") or ".data-" in file.name
+
+
+def is_n_gram_folder(source: object) -> bool:
+    """Whether a source is the folder of a linear model on n-grams; see `bertsmith.baselines.n_grams`."""
+    return isinstance(source, str | Path) and (Path(source) / NGRAM_TERMS).is_file()

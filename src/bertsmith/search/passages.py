@@ -221,7 +221,8 @@ def _table_records(path: Path, text_column: str | None, option: str) -> Iterator
         raise InputError(
             expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
             found=show_columns(first.values),
-            fix=f"name it with {option}",
+            fix=f"name it with {option}"
+            + ("; the first line must name the columns" if suffix_of(path) in (".csv", ".tsv") else ""),
         )
     id_column = _first_of(ID_COLUMNS, columns)
     title = columns.get(TITLE_COLUMN)
