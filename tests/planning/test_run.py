@@ -71,6 +71,24 @@ def test_layers_that_are_computed_again_keep_less(corpus, measured, tmp_path):
         plan_pretraining(corpus, **RUN, rates=str(path), steps=5)
 
 
+def test_processes_that_divide_a_model_hold_and_exchange_its_parts(corpus):
+    settings = {"machines": 2, "processes": 4, "micro_tokens": 48}
+    whole, divided = gpu_plan(corpus, **settings), gpu_plan(corpus, **settings, shard=True)
+    for name in ("parameters", "gradients", "moments"):
+        # A few tensors have fewer rows than there are processes.
+        assert getattr(divided.memory, name) == pytest.approx(getattr(whole.memory, name) / 8, rel=0.05)
+    assert (whole.memory.gathered, divided.memory.checkpoint) == (0, whole.memory.checkpoint)
+    assert 2 * 4 * 128 * 128 < divided.memory.gathered < 3 * whole.memory.parameters, "of two layers in all"
+    assert divided.memory.total == sum(value for name, value in vars(divided.memory).items() if name != "checkpoint")
+    # Of each pass two gathers and one exchange; replicas exchange sums once in a step, there and back.
+    passes = -(-divided.rates.tokens_per_step // (8 * 48))
+    exchanged = divided.seconds["exchange of parameters and gradients"]
+    assert exchanged == pytest.approx(3 / 2 * passes * whole.seconds["exchange of gradients"])
+    assert any("gathers of the divided model" in note for note in divided.notes)
+    alone = gpu_plan(corpus, shard=True)
+    assert alone.memory == gpu_plan(corpus).memory
+
+
 def test_passes_are_over_the_text_of_the_corpus(corpus):
     one, three = (gpu_plan(corpus, steps=None, passes=passes) for passes in (1, 3))
     assert one.passes == pytest.approx(1, abs=0.2)
@@ -157,7 +175,6 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
         ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
-        ({"shard": True}, "found --shard; leave --shard out"),
         (
             {"device": "h200", "activation_checkpointing": True},
             "found --activation-checkpointing; plan it on a machine",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
@@ -24,12 +25,14 @@ from bertsmith.runtime import Rank, Runtime
 from bertsmith.tasks.kinds import task_for
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.settings import TrainSettings
+from bertsmith.training.trainer import OPTIMIZERS
 from oracles.pretraining_oracle import MemoryDocuments
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
 
 FP32 = Runtime(device="cpu", precision="fp32")
 KINDS = ("single", "hierarchical", "tags")
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 90))])
+CONFIG = BertConfig.named("tiny", vocab_size=len(VOCABULARY), max_position_embeddings=48, num_hidden_layers=6)
 
 
 def documents(count: int, seed: int) -> MemoryDocuments:
@@ -43,10 +46,9 @@ def documents(count: int, seed: int) -> MemoryDocuments:
 
 
 def pretraining(micro_tokens: int, division: Division | None) -> Pretraining:
-    config = BertConfig.named("tiny", vocab_size=len(VOCABULARY), max_position_embeddings=48)
     data = PretrainingDataSettings(max_length=24, seed=3)
     held_out = documents(40, seed=9)
-    model = untrained(config, 1, division=division)
+    model = untrained(CONFIG, 1, division=division)
     return Pretraining(model, documents(12, seed=0), held_out, VOCABULARY, data, FP32, micro_tokens=micro_tokens)
 
 
@@ -86,11 +88,33 @@ def first_values(base: Path, rank: Rank) -> dict[str, Any]:
     division = Division(rank, torch.device("cpu")) if rank.count > 1 else None
     new = pretraining(100, division).model
     read = load_pretrained(load_any(base), seed=3, division=division).model
+    moments = OPTIMIZERS["muon"](new).state_tensors().values()
     return {
         "new": digest_of_tensors(new.state_dict()),
         "read": digest_of_tensors(read.state_dict()),
-        "held": sum(own_rows(one).numel() for one in new.parameters()),
+        "held": sum(4 * own_rows(one).numel() for one in new.parameters()),
+        "moments": sum(4 * own_rows(one).numel() for one in moments),
+        "allocated": allocated(division),
     }
+
+
+def allocated(division: Division | None) -> int:
+    """The bytes that PyTorch allocates for a micro-batch of a step that has begun, at the peak."""
+    work = pretraining(48, division)
+    micro_batch = work.plan(0, 0, 1).micro_batches[0]
+
+    def micro_step() -> None:
+        work.loss(work.model, micro_batch)[0].backward()
+
+    micro_step()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        micro_step()
+    now = peak = 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
 
 
 def trained(corpus: Path, out: Path, rank: Rank) -> None:

@@ -10,8 +10,11 @@ from safetensors.torch import load_file
 
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.files import read_json, read_json_lines
+from bertsmith.planning.memory import memory_of
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.runtime import ALONE
-from pretraining.of_processes import KINDS, evaluated, first_values, trained
+from pretraining.of_processes import CONFIG, KINDS, evaluated, first_values, pretraining, trained
 from tasks.task_samples import TOKENIZER, WORDS, write_base_model
 from training.launched import launched
 
@@ -80,6 +83,20 @@ def test_a_divided_model_starts_from_the_bytes_of_a_whole_one_and_no_process_hol
         assert [one[start] for one in two] == [alone[start]] * 2
     assert sum(one["held"] for one in two) == alone["held"]
     assert max(one["held"] for one in two) < 0.51 * alone["held"]
+
+
+def test_a_plan_counts_what_a_process_holds_and_gathers_of_a_divided_model(two: list[dict[str, Any]]) -> None:
+    """Its own rows exactly, and for what is gathered no less than PyTorch allocates, and not much more."""
+    batch = pretraining(48, None).plan(0, 0, 1).micro_batches[0]
+    lengths, predicted = batch.batch.lengths, batch.predicted
+    assert predicted is not None
+    plan = memory_of(
+        CONFIG, OBJECTIVES[PretrainingDataSettings().objective], "muon", dtype=torch.float32, rows=len(lengths),
+        length=max(lengths), predictions=-(-len(predicted) // len(lengths)), processes=2,
+    )  # fmt: skip
+    assert (plan.parameters, plan.moments) == (two[0]["held"], two[0]["moments"])
+    real = max(one["allocated"] for one in two)
+    assert real <= plan.gathered + plan.activations < 1.4 * real, (plan, real)
 
 
 @pytest.mark.parametrize("run", ["new", "continued"])

@@ -23,6 +23,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.losses import freeze_unused, negative_log_likelihood
 from bertsmith.pretraining.objectives import Objective
+from bertsmith.processes.sharding import blocks_of
 from bertsmith.training.trainer import OPTIMIZERS
 
 
@@ -31,12 +32,13 @@ class ProcessMemory:
     """The bytes in the memory of a process, at the peak of a step.
 
     Attributes:
-        parameters: of the model, heads included.
+        parameters: of the model, heads included; of a divided one, those of the process that holds the most.
         gradients: of the trained parameters, once for each lane that computes a micro-batch, and once for their sum.
         moments: the state of the optimizer.
         activations: of the micro-batches that are computed side by side, with the casts of the weights to the
             precision of the products and what the backward pass adds at its peak.
         checkpoint: a checkpoint on disk.
+        gathered: of a divided model, whole parameters and their gradients while they are used.
     """
 
     parameters: int
@@ -44,11 +46,12 @@ class ProcessMemory:
     moments: int
     activations: int
     checkpoint: int
+    gathered: int = 0
 
     @property
     def total(self) -> int:
         """All that is in memory at once; a checkpoint is not."""
-        return self.parameters + self.gradients + self.moments + self.activations
+        return self.parameters + self.gradients + self.moments + self.activations + self.gathered
 
 
 def bare_model(config: EncoderConfig) -> EncoderForPreTraining:
@@ -68,6 +71,7 @@ def memory_of(
     predictions: int,
     lanes: int = 1,
     recomputes: bool = False,
+    processes: int = 1,
 ) -> ProcessMemory:
     """The memory of a process that trains a model.
 
@@ -79,16 +83,19 @@ def memory_of(
         predictions: in each row.
         lanes: micro-batches that are computed side by side.
         recomputes: whether what is inside a layer is computed again in the backward pass.
+        processes: those that the model is divided among.
     """
     model = bare_model(config)
     if recomputes:
         model.encoder.recompute_layers()
     freeze_unused(model, objective)
     trained = [one for one in model.parameters() if one.requires_grad]
-    parameters = sum(4 * one.numel() for one in model.parameters())
-    gradients = sum(4 * one.numel() for one in trained)
     state = OPTIMIZERS[optimizer](model).state_tensors()
-    moments = sum(one.numel() * one.element_size() for one in state.values())
+    parameters, gradients, moments = (
+        sum(most_of(one, processes) for one in tensors) for tensors in (model.parameters(), trained, state.values())
+    )
+    checkpoint = sum(most_of(one, 1) for one in (*model.parameters(), *state.values()))
+    gathered = _gathered(model) if processes > 1 else 0
     activations = 0
     if counts_activations(config):
         activations = activation_bytes(model, objective, dtype=dtype, rows=rows, length=length, predictions=predictions)
@@ -97,8 +104,28 @@ def memory_of(
         gradients=gradients * (lanes + 1 if lanes > 1 else 1),
         moments=moments,
         activations=activations * lanes,
-        checkpoint=parameters + moments,
+        checkpoint=checkpoint,
+        gathered=gathered,
     )
+
+
+def most_of(tensor: Tensor, processes: int) -> int:
+    """The bytes of a tensor in the first of some processes that it is divided among, which has the most rows."""
+    rows, rest = (tensor.shape[0], tensor[:1].numel()) if tensor.dim() else (1, 1)
+    return -(-rows // processes) * rest * tensor.element_size()
+
+
+def _gathered(model: nn.Module) -> int:
+    """The bytes of what a process gathers of a divided model, at most.
+
+    That is all that is outside of blocks, with its gradients; and of the largest block five times the parameters: the
+    block in use, the next one and the buffer in which it arrives, gradients and the buffer from which they are sent.
+    """
+    blocks = blocks_of(model)
+    inside = {id(one) for block in blocks for one in block.parameters()}
+    outside = sum(4 * one.numel() for one in model.parameters() if id(one) not in inside)
+    largest = max((sum(4 * one.numel() for one in block.parameters()) for block in blocks), default=0)
+    return 2 * outside + 5 * largest
 
 
 def counts_activations(config: EncoderConfig) -> bool:

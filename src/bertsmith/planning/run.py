@@ -1,6 +1,7 @@
 """The plan of a pre-training: `bertsmith plan` as a function."""
 
 import dataclasses
+import math
 import time
 from pathlib import Path
 from statistics import fmean as mean
@@ -63,12 +64,8 @@ class _Planning:
     def __init__(self, corpus: Path | str, own: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
         self.own, self.has_budget = own, has_budget
         self.run, self.data, self.training = settings_from_recipe(others)
-        require(
-            not self.training.shard,
-            expected="a model that every process holds as a whole, whose memory and exchange can be planned",
-            found="--shard",
-            fix="leave --shard out",
-        )
+        ranks = own.machines * own.processes
+        self.divided_among = ranks if self.training.shard else 1
         self.gpu: Gpu | None = None
         if own.device not in ("auto", _CPU) and not own.device.startswith(_GPU):
             self.gpu = named_gpu(own.device)
@@ -100,7 +97,13 @@ class _Planning:
         ranks = own.machines * own.processes
         # Processes on the cores of one machine share them; each GPU has a process of its own.
         workers = ranks if is_gpu else own.machines
-        exchange = 2 * (ranks - 1) / ranks * 4 * self.parameters / own.bytes_per_second
+        lanes = rates.lanes if ranks == 1 else 1
+        most = self.run.micro_tokens or TRAINING_TOKENS[rates.kind]
+        tokens = min(most, int(rates.tokens_per_step / (ranks * lanes)))
+        # Of a divided model, every pass gathers the parameters twice, and then exchanges the gradients.
+        passes = math.ceil(rates.tokens_per_step / ranks / most)
+        times, what = (3 * passes, "parameters and gradients") if self.divided_among > 1 else (2, "gradients")
+        exchange = times * (ranks - 1) / ranks * 4 * self.parameters / own.bytes_per_second
         step = rates.seconds_per_step / workers
         durations = Durations(
             step=step + exchange, evaluation=rates.seconds_per_evaluation, checkpoint=rates.seconds_per_checkpoint
@@ -116,9 +119,7 @@ class _Planning:
         training = dataclasses.replace(self.training, steps=steps, tokens=None, minutes=None)
         seconds = seconds_of(steps, training, durations, start)
         if exchange:
-            seconds |= {"steps": steps * step, "exchange of gradients": steps * exchange}
-        most = self.run.micro_tokens or TRAINING_TOKENS[rates.kind]
-        tokens = min(most, int(rates.tokens_per_step / (ranks * rates.lanes)))
+            seconds |= {"steps": steps * step, f"exchange of {what}": steps * exchange}
         length = max(data.max_length, self.run.long_length or 0)
         memory = memory_of(
             # The kernel for attention on a GPU keeps no weights, with or without dropout.
@@ -129,8 +130,9 @@ class _Planning:
             rows=max(1, tokens // length),
             length=length,
             predictions=data.most_predictions if data.masked else length - 2,
-            lanes=rates.lanes,
+            lanes=lanes,
             recomputes=self.training.activation_checkpointing,
+            processes=self.divided_among,
         )
         return RunPlan(
             parameters=self.parameters,
@@ -229,6 +231,11 @@ class _Planning:
             notes.append(
                 f"the rate of {counted(ranks, 'process', 'processes')} is an estimate from that of one; the exchange "
                 "of gradients is assumed to overlap with nothing"
+            )
+        if self.divided_among > 1:
+            notes.append(
+                "what a process gathers of the divided model is an estimate; the passes of evaluations gather it too, "
+                "which is not counted"
             )
         if rates.source == MEASURED and not rates.seconds_per_checkpoint:
             notes.append("there is no room for a checkpoint among the temporary files, so its time is not counted")

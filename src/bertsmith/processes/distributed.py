@@ -27,7 +27,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.locks import locked_folder
-from bertsmith.processes.sharding import exchange_at, is_divided
 from bertsmith.progress import counted, quiet
 from bertsmith.runtime import Rank, choose
 
@@ -131,11 +130,9 @@ def replicate(model: nn.Module, rank: Rank) -> nn.Module:
 
 
 def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextManager[None]:
-    """A context for the forward and backward pass of one micro-batch; exchanges gradients only if `exchange`."""
+    """A context for the passes of one micro-batch; replicas exchange gradients only if `exchange`, others always."""
     if isinstance(model, DistributedDataParallel) and not exchange:
         return model.no_sync()
-    if is_divided(model):
-        exchange_at(model, exchange)
     return contextlib.nullcontext()
 
 

@@ -2,7 +2,8 @@
 
 Each process holds some rows of every tensor (`fully_shard`). The blocks of a model, which are the members of its
 `ModuleList`s, are gathered one at a time for the forward and the backward pass; what is outside of them is gathered for
-the whole step. A parameter is a `DTensor` then. Optimizers, checkpoints and norms work on the rows of this process, so
+the whole pass. Gradients are exchanged after every pass, because those of whole parameters would have to be kept until
+the last one. A parameter is a `DTensor` then. Optimizers, checkpoints and norms work on the rows of this process, so
 they neither import nor know more of FSDP2 than the functions here; `torch.distributed.tensor` takes seconds to import,
 and is imported where a model is divided.
 
@@ -48,15 +49,21 @@ def divide(model: nn.Module, division: Division, values: Callable[[str], Tensor]
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(division.device.type, (division.rank.count,))
-    # The innermost blocks first, as fully_shard demands.
-    for module in reversed(list(model.modules())):
-        if isinstance(module, nn.ModuleList):
-            for block in module:
-                fully_shard(block, mesh=mesh)
+    for block in blocks_of(model):
+        fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     model.to_empty(device=division.device)
     for name, parameter in model.named_parameters():
         own_rows(parameter).copy_(rows_of(values(name), parameter))
+
+
+def blocks_of(model: nn.Module) -> list[nn.Module]:
+    """The modules whose parameters are gathered together, the innermost first; those outside of them are gathered too.
+
+    They are the members of the lists of modules, such as the layers of an encoder.
+    """
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return [block for module in reversed(lists) for block in module]
 
 
 def is_part(tensor: Tensor) -> bool:
@@ -149,8 +156,3 @@ def put_parameter(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
 def is_divided(model: nn.Module) -> bool:
     """Whether a model was divided by `divide`."""
     return hasattr(model, "set_requires_gradient_sync")
-
-
-def exchange_at(model: nn.Module, is_last: bool) -> None:
-    """Says whether the next backward pass of a divided model is the last of its step, which exchanges gradients."""
-    model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
