@@ -48,6 +48,8 @@ LEAST_SPREAD = 0.1
 _FOLDS = 3
 _LEAST = 2 * _FOLDS  # examples, below which nothing is compared
 
+Losses = npt.NDArray[np.float64]
+
 
 class LinearStart:
     """Linear models on the vectors of a base model, for the head of a task.
@@ -126,10 +128,10 @@ class LinearStart:
             return False
         return self._better(vectors[part], targets[part], reads, seed)[1]
 
-    def _better(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> tuple[float, bool]:
-        """The mean loss of examples in held-out folds, and whether it is that of a model that favors similarity.
+    def _better(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> tuple[Losses, bool]:
+        """The losses of examples in held-out folds, [E], and whether they are those of a model that favors similarity.
 
-        Of two texts, the plain model is the better one if it is by more than one standard error of the difference.
+        Of two texts, those of the plain model only if they are clearly lower.
         """
         plain = held_out_losses(vectors, targets, self.outputs, seed, favors=False)
         if reads not in OF_TWO_TEXTS:
@@ -310,7 +312,7 @@ def fitted(
 
 def held_out_losses(
     vectors: Vectors, targets: npt.NDArray[np.generic], outputs: int, seed: int, *, favors: bool
-) -> npt.NDArray[np.float64]:
+) -> Losses:
     """The loss of each example, float64 [E], of models that were not fitted to its fold, with one penalty for all.
 
     Args:
@@ -326,19 +328,20 @@ def held_out_losses(
     return losses
 
 
-def _clearly_lower(losses: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> bool:
+def _clearly_lower(losses: Losses, others: Losses) -> bool:
     """Whether losses of examples are lower than others by more than one standard error of the mean difference."""
     away = others - losses
     return bool(away.mean() > away.std() / np.sqrt(len(away)))
 
 
-def _losses(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
+def _losses(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> Losses:
     """The loss of each of the outputs [E, K]: cross-entropy, binary cross-entropy of all labels, or squared error."""
     numbers = np.asarray(targets, dtype=np.float64)
     if numbers.ndim == 2:
-        return (np.logaddexp(0.0, found) - numbers * found).sum(axis=1)
+        return np.asarray((np.logaddexp(0.0, found) - numbers * found).sum(axis=1))
     if np.issubdtype(targets.dtype, np.integer):
         # A label that only the held-out fold has costs the same for all vectors.
         found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
-        return np.log(np.exp(found).sum(axis=1)) - found[np.arange(len(found)), targets.astype(np.int64)]
+        gold = found[np.arange(len(found)), targets.astype(np.int64)]
+        return np.asarray(np.log(np.exp(found).sum(axis=1)) - gold)
     return np.asarray((found[:, 0] - numbers) ** 2)
