@@ -113,6 +113,7 @@ def load_for_task(
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
     predicts: bool = False,
+    shares: bool = False,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
@@ -124,6 +125,8 @@ def load_for_task(
         changes: fields of the configuration to override, such as the dropout.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
+        shares: the parameters are the tensors of `folder` where these are fp32, not copies; for a model that is not
+            trained.
 
     Raises:
         CheckpointError: the source has no vocabulary, or lacks a required head.
@@ -190,7 +193,7 @@ def load_for_task(
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
-    give_memory(model, taken, seed)
+    give_memory(model, taken, seed, shares=shares)
     model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
@@ -243,20 +246,31 @@ def untrained(config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = 
     return model
 
 
-def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
+def give_memory(
+    model: EncoderForPreTraining | EncoderForTask,
+    tensors: Mapping[str, Tensor],
+    seed: int = 0,
+    *,
+    shares: bool = False,
+) -> None:
     """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
     Args:
-        tensors: values by name, which are copied; the other parameters are randomly initialized.
+        tensors: values by name; the other parameters are randomly initialized.
         seed: seed for initialization.
+        shares: take those of `tensors` that are fp32 as they are; otherwise they are copied.
     """
     # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
     for name, blank in list(model.named_parameters()):
         owner, _, last = name.rpartition(".")
-        values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
-        if name in tensors:
-            assert tensors[name].shape == blank.shape, name
-            values.copy_(tensors[name])
+        given = tensors.get(name)
+        assert given is None or given.shape == blank.shape, name
+        if shares and given is not None and given.dtype == torch.float32 and given.is_contiguous():
+            values = given
+        else:
+            values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
+            if given is not None:
+                values.copy_(given)
         setattr(model.get_submodule(owner), last, nn.Parameter(values))
     absent = {name for name, _ in model.named_parameters() if name not in tensors}
     initialize(model, model.config.initializer_range, seed, absent)
