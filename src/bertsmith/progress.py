@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
 
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
@@ -162,11 +163,14 @@ class Progress:
         self.done, self._already = done, done
         self.note = ""
         self._started = self._last_line = time.monotonic()
-        self._live: Live | None = None
+        self._live: "Live | None" = None
 
     def __enter__(self) -> "Progress":
         self._started = self._last_line = time.monotonic()
         if not _silent and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
             console = Console(stderr=True)
             self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._text)
             self._live.__enter__()
@@ -218,5 +222,7 @@ class Progress:
     def _tail(self) -> str:
         return f" · {self.note}" if self.note else ""
 
-    def _text(self) -> Text:
+    def _text(self) -> "Text":
+        from rich.text import Text
+
         return Text(self.line(), overflow="ellipsis", no_wrap=True)

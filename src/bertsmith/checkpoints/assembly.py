@@ -130,8 +130,8 @@ def load_for_task(
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
         division: see `load_pretrained`.
-        mapped: take the tensors of the folder as they are, which are mapped from a file as a rule, without memory of
-            their own; for a model that is looked at or written, not trained.
+        mapped: the parameters are the tensors of the folder where these are fp32, without memory of their own, since
+            they are usually mapped from a file; for a model that is not trained.
 
     Raises:
         CheckpointError: the source has no vocabulary, or lacks a required head.
@@ -265,7 +265,7 @@ def give_memory(
     """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
     Args:
-        tensors: values by name, which are copied; the other parameters are randomly initialized.
+        tensors: values by name; the other parameters are randomly initialized.
         seed: seed for initialization.
         division: see `load_pretrained`.
         mapped: see `load_for_task`.
@@ -282,8 +282,8 @@ def give_memory(
         return
     # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
     for name, _ in list(model.named_parameters()):
-        found = values(name) if mapped else values(name).to(torch.float32, copy=True)
-        put_parameter(model, name, nn.Parameter(found, requires_grad=not mapped))
+        value = values(name).to(torch.float32, copy=not mapped).contiguous()
+        put_parameter(model, name, nn.Parameter(value, requires_grad=not mapped))
 
 
 def _require_own_head(

@@ -30,7 +30,7 @@ def load_frozen_encoder(
         ConfigError: the device is absent or the precision unknown.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
-    loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
+    loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False, mapped=True)
     runtime = choose_inference(device, precision, products)
     runtime.tell()
     weights = folder.path / "model.safetensors"

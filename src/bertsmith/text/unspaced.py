@@ -15,6 +15,7 @@ Korean has spaces, and is left as it is. The parts are not words; docs/languages
 has the same meaning for Python's `re` and for Oniguruma, which runs it for the package `tokenizers`.
 """
 
+import functools
 import re
 
 LONGEST_RUN = 16  # letters with their marks
@@ -40,8 +41,16 @@ PATTERN = "|".join(
 )
 """Matches one part; joined with what it does not match, the parts are the whole word."""
 
-_ANY = re.compile(f"[{_BLOCKS}]")
-_PART = re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
+
+@functools.cache
+def _any() -> re.Pattern[str]:
+    return re.compile(f"[{_BLOCKS}]")
+
+
+@functools.cache
+def _part() -> re.Pattern[str]:
+    """Compiled when first needed: it takes a tenth of a second, and few texts need it."""
+    return re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
 
 
 def parts_of_words(words: list[str]) -> list[str]:
@@ -52,10 +61,10 @@ def parts_of_words(words: list[str]) -> list[str]:
     """
     parts: list[str] = []
     for word in words:
-        if word.isascii() or _ANY.search(word) is None:
+        if word.isascii() or _any().search(word) is None:
             parts.append(word)
         else:
-            parts += _PART.findall(word)
+            parts += _part().findall(word)
     return parts
 
 
@@ -65,4 +74,4 @@ def part_spans(word: str) -> list[tuple[int, int]]:
     >>> part_spans("ไทยABC")
     [(0, 3), (3, 6)]
     """
-    return [match.span() for match in _PART.finditer(word)]
+    return [match.span() for match in _part().finditer(word)]

@@ -118,6 +118,8 @@ class Vocabulary:
         >>> Vocabulary([*SPECIAL_PIECES, "Paris", "the", "##s", "##ed"]).is_cased
         True
         """
+        if not any(piece != piece.lower() and not _is_marker(piece) for piece in self.pieces):
+            return False
         with_case = [piece for piece in self.pieces if piece.lower() != piece.upper() and not _is_marker(piece)]
         capitals = sum(piece != piece.lower() for piece in with_case)
         return capitals > _FEW_CAPITALS * len(with_case)
@@ -150,7 +152,8 @@ def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
 
 
 def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPieces, source: str) -> None:
-    for id, piece in enumerate(pieces):
+    # What is wrong is looked for only if something is.
+    for id, piece in enumerate(() if _is_sound(pieces, index) else pieces):
         if piece == "":
             raise VocabularyError(
                 expected=f"one piece per line in {source}",
@@ -178,5 +181,15 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
         )
 
 
+def _is_sound(pieces: tuple[str, ...], index: dict[str, int]) -> bool:
+    """Whether no piece is empty, occurs twice, or does not fit on a line of UTF-8."""
+    lines = "\n".join(pieces)
+    return len(index) == len(pieces) == lines.count("\n") + 1 and "" not in index and _is_unicode(lines)
+
+
 def _is_unicode(piece: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in piece)
+    try:
+        piece.encode("utf-8")
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
