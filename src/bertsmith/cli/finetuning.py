@@ -1,5 +1,6 @@
 """Commands for tasks: fine-tuning, evaluation, prediction."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -245,7 +246,14 @@ def predict(
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --submission")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="write the objects of --json to this .jsonl file, and print nothing"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="with --out: resume an unfinished FILE; give the same lines again")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --submission or --out")] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -257,10 +265,13 @@ def predict(
     A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
     {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
     {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
-    sentence without words to tag. A pair, a question or a choice needs all its parts.
+    sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, what is done is kept
+    in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
+    from bertsmith.cluster.predictions import digests_of_model
     from bertsmith.datasets.examples import is_blank
     from bertsmith.library import lines
+    from bertsmith.library.prediction_files import kept_predictions
 
     own = own_head(head)
     require(
@@ -275,14 +286,18 @@ def predict(
         found="--engine with --test",
         fix="leave one of the two out",
     )
+    require(
+        out is None or test is None, expected="texts on stdin for --out", found="--test", fix="leave one of the two out"
+    )
+    require(out is not None or not resume, expected="--out with --resume", found="none", fix="name the file")
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
-        answered = lines.predict_lines(
+        predict_typed = functools.partial(
+            lines.predict_lines,
             model,
-            typed,
             total=total,
             device=device,
             precision=precision,
@@ -290,6 +305,19 @@ def predict(
             also=also or (),
             engine=engine,
         )
+        if out is None:
+            answered = predict_typed(typed)
+        else:
+            models = [digests_of_model(one) or str(one) for one in (model, *(also or ()))]
+            made_of = {"models": models, "precision": precision, "head": None if own is None else own.__name__}
+            answered = kept_predictions(
+                out,
+                typed,
+                lambda texts, done: predict_typed(texts, done=done),
+                made_of,
+                resume=resume,
+                replace=replace,
+            )
     elif submission is not None:
         place = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
@@ -303,6 +331,8 @@ def predict(
         cut_texts += prediction.cut_tokens > 0
         cut_tokens += prediction.cut_tokens
         empty += is_blank(example)
+        if out is not None:
+            continue
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
