@@ -55,6 +55,7 @@ VECTOR_RECORD = FileKind("the record of a vector file", starts=(b'{\n  "stage":'
 TOKEN_LINES = FileKind("the words of a vector file", starts=(b'{"line":',))
 TOKEN_FEATURES = FileKind("token vectors", endings=(".jsonl",), starts=(b'{"linex_index":',))
 TABLE = FileKind("a CSV table", endings=(".csv",), holds=(b",",))
+PREDICTIONS = FileKind("predictions", endings=(".jsonl",), starts=(b'{"id":',))
 ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",))
 VECTORS = {
     ".npy": FileKind("vectors", endings=(".npy",), starts=(b"\x93numpy",)),

@@ -171,3 +171,17 @@ def test_lines_before_an_invalid_one_are_answered_even_empty_ones(run, tmp_path:
     assert answer.code == 1
     assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["1", "2"]
     assert "found '' as word 2 of 2" in answer.err
+
+
+def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_together(run, tmp_path: Path) -> None:
+    model, out, texts = write_model(tmp_path / "model", "single"), tmp_path / "found.jsonl", b"good\n\nbad\n"
+    printed = run("predict", "--model", model, "--json", stdin=texts).out
+    answer = run("predict", "--model", model, "--out", out, stdin=texts)
+    assert (answer.code, answer.out) == (0, ""), answer.err
+    assert out.read_text(encoding="utf-8") == printed
+    assert "overwrite it with --replace" in run("predict", "--model", model, "--out", out, stdin=texts).err
+    assert run("predict", "--model", model, "--out", out, "--replace", stdin=b"good\n").code == 0
+    assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["1"]
+    assert "expected --out with --resume" in run("predict", "--model", model, "--resume", stdin=texts).err
+    both = run("predict", "--model", model, "--out", tmp_path / "x.jsonl", "--test", tmp_path / "test.tsv")
+    assert "expected texts on stdin for --out" in both.err

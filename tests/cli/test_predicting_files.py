@@ -49,7 +49,8 @@ def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_writte
     (tmp_path / "words.conll").write_text("the\nfilm\n")
     out = tmp_path / "out.csv"
     for arguments, said in (
-        (("--out", out), "expected --data with --out"),
+        (("--out", out), "ends in .jsonl"),
+        (("--data", tmp_path / "in.csv", "--out", out, "--resume"), "texts on stdin"),
         (("--text-column", "text"), "expected --data with --text-column"),
         (("--data", tmp_path / "in.csv", "--out", tmp_path / "in.csv"), "an output apart from the input"),
         (("--data", tmp_path / "taken.csv", "--out", out), "no column 'prediction'"),

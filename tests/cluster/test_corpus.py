@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bertsmith.cluster import corpus as cluster_corpus
+from bertsmith.cluster import kept as cluster_kept
 from bertsmith.cluster.corpus import build_corpus_on
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.language_sampling import SamplingSettings
@@ -78,7 +79,7 @@ def stop_after(tables: int, monkeypatch: pytest.MonkeyPatch, parts: list[Any]) -
 def test_a_run_that_is_stopped_anywhere_resumes_with_the_same_bytes(here, texts, tmp_path, monkeypatch) -> None:
     """Stopped after each table in turn, nothing is encoded twice and nothing is lost."""
     expected = built(tmp_path / "one", texts)
-    monkeypatch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+    monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
     begun: list[tuple[int, int]] = []
     for stop in range(1, 100):
         parts: list[Any] = []
@@ -98,7 +99,7 @@ def test_a_run_that_is_stopped_anywhere_resumes_with_the_same_bytes(here, texts,
 
 def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts, tmp_path, monkeypatch) -> None:
     out = tmp_path / "many"
-    monkeypatch.setattr(cluster_corpus, "KEPT_BYTES", 1)
+    monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
     with monkeypatch.context() as patch:
         stop_after(3, patch, [])
         with pytest.raises(StoppedError):
@@ -134,7 +135,7 @@ def test_what_workers_cannot_open_is_refused(here, tmp_path) -> None:
 
 def test_a_full_disk_loses_nothing_and_nothing_looks_complete(here, texts, tmp_path, monkeypatch) -> None:
     expected = built(tmp_path / "one", texts)
-    real, written = cluster_corpus.atomic_file, []
+    real, written = cluster_kept.atomic_file, []
 
     def full(path: Path) -> Any:
         written.append(path)
@@ -143,8 +144,8 @@ def test_a_full_disk_loses_nothing_and_nothing_looks_complete(here, texts, tmp_p
         return real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_corpus, "KEPT_BYTES", 1)
-        patch.setattr(cluster_corpus, "atomic_file", full)
+        patch.setattr(cluster_kept, "KEPT_BYTES", 1)
+        patch.setattr(cluster_kept, "atomic_file", full)
         with pytest.raises(OSError, match="No space left on device"):
             build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     assert not (tmp_path / "many").exists()
@@ -174,7 +175,7 @@ def test_a_corpus_that_was_complete_when_the_run_was_killed_is_resumed_without_w
     here, texts, tmp_path, monkeypatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_corpus._Kept, "remove", lambda kept: None)
+        patch.setattr(cluster_kept.Kept, "remove", lambda kept: None)
         made = build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     stop_after(0, monkeypatch, [])
     again = build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=True)
@@ -184,7 +185,7 @@ def test_a_corpus_that_was_complete_when_the_run_was_killed_is_resumed_without_w
 
 def test_rows_are_never_kept_twice(here, texts, tmp_path, monkeypatch) -> None:
     expected = built(tmp_path / "one", texts)
-    real = cluster_corpus._Kept.add
+    real = cluster_kept.Kept.add
 
     def interrupted(kept: Any, tables: Any) -> None:
         real(kept, tables)
@@ -192,8 +193,8 @@ def test_rows_are_never_kept_twice(here, texts, tmp_path, monkeypatch) -> None:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster_corpus, "KEPT_BYTES", 1)
-        patch.setattr(cluster_corpus._Kept, "add", interrupted)
+        patch.setattr(cluster_kept, "KEPT_BYTES", 1)
+        patch.setattr(cluster_kept.Kept, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     parts = sorted((tmp_path / "many.partial").glob("part-*.arrow"))

@@ -120,10 +120,10 @@ def test_a_node_that_is_lost_costs_nothing(nodes, engine, texts, tmp_path, monke
 def test_a_driver_that_is_killed_resumes(engine, texts, tmp_path, monkeypatch) -> None:
     program = f"""
 import os, signal
-from bertsmith.cluster import corpus, engine
+from bertsmith.cluster import corpus, engine, kept
 from bertsmith.corpus.build import CorpusSettings
 from corpus.samples import small_tokenizer
-real, corpus.KEPT_BYTES, engine._STREAMED_BYTES = engine.stream, 1, 2**16
+real, kept.KEPT_BYTES, engine._STREAMED_BYTES = engine.stream, 1, 2**16
 
 def stream(*given):
     for number, table in enumerate(real(*given)):

@@ -122,6 +122,18 @@ def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind)
     assert len(one) == len(lines)
 
 
+def test_lines_are_read_only_as_far_as_they_are_predicted(here, tmp_path, monkeypatch) -> None:
+    for name, value in (("BLOCK", 3), ("_READ_CHARACTERS", 1)):
+        monkeypatch.setattr(f"bertsmith.cluster.predictions.{name}", value)
+    model, read = write_model(tmp_path / "task", "single"), []
+    lines = (read.append(number) or "the film was good" for number in range(100))
+    answered = predict_lines(model, lines, engine=here)
+    for _ in range(4):
+        next(answered)
+    assert len(read) < 12
+    assert len(list(answered)) == 96
+
+
 def test_predictions_of_another_model_are_refused(here, tmp_path, monkeypatch) -> None:
     model = write_model(tmp_path / "task", "single")
 

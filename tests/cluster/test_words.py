@@ -1,12 +1,19 @@
 """Words that a cluster counts give the vocabulary of one process."""
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bertsmith.cli.app import main
+from bertsmith.cluster import words
+from bertsmith.cluster.kept import Kept
 from bertsmith.documents import words as file_words
-from bertsmith.errors import InputError
-from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.errors import InputError, RunError
+from bertsmith.library.vocabulary import LearnedVocabulary, learn_vocabulary
+from cluster.conftest import stream_here
 from cluster.text_samples import write_texts
 
 
@@ -35,3 +42,68 @@ def test_a_file_that_is_not_text_is_named(here, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\0\1")
     with pytest.raises(InputError, match=r"expected text in '.*a.txt'; found binary data"):
         learn_vocabulary([tmp_path / "a.txt"], 80, engine=here)
+
+
+@pytest.mark.parametrize("languages", [False, True])
+def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
+    here, tmp_path: Path, monkeypatch, languages: bool
+) -> None:
+    texts = write_texts(tmp_path / "texts" / "en", large=300).parent
+    write_texts(tmp_path / "texts" / "de", documents=5)
+    one = learn_vocabulary([texts], 80, languages=languages)
+    place, counted = tmp_path / "vocab.txt.partial", []
+
+    def learned(stop: int, **options: bool) -> LearnedVocabulary:
+        def stream(engine: str, parts: list[Any], stage: Any) -> Iterator[Any]:
+            for part, table in zip(parts, stream_here(engine, parts, stage), strict=True):
+                if len(counted) == stop:
+                    raise KeyboardInterrupt
+                counted.append(part["part"])
+                yield table
+
+        monkeypatch.setattr(words, "stream", stream)
+        kept = Kept(place, "vocabulary", **{"replace": False, "resume": False, **options})
+        return learn_vocabulary([texts], 80, languages=languages, engine=here, kept=kept)
+
+    with pytest.raises(KeyboardInterrupt):
+        learned(3)
+    with pytest.raises(RunError, match=r"no unfinished vocabulary in '.*'; found one; resume with --resume"):
+        learned(9)
+    many = learned(99, resume=True)
+    assert many.tokenizer.vocabulary.digest == one.tokenizer.vocabulary.digest
+    assert (many.report, many.notes) == (one.report, one.notes)
+    assert len(counted) == len(set(counted)) > 3, "each file once"
+    kept = Kept(place, "vocabulary", replace=False, resume=True)
+    with pytest.raises(
+        RunError, match=r"the rules that the unfinished vocabulary in .* was started with; found others"
+    ):
+        learn_vocabulary([texts], 80, cased=True, languages=languages, engine=here, kept=kept)
+
+
+def test_the_command_resumes_and_leaves_nothing_behind(here, tmp_path: Path, monkeypatch, capsys) -> None:
+    def run(command: list[str]) -> object:
+        monkeypatch.setattr("sys.argv", ["bertsmith", *command])
+        try:
+            main()
+        except SystemExit as ended:
+            return ended.code or 0
+        return 0
+
+    texts = write_texts(tmp_path / "texts")
+    out = tmp_path / "vocab.txt"
+
+    def stopping(engine: str, parts: list[Any], stage: Any) -> Iterator[Any]:
+        yield from itertools.islice(stream_here(engine, parts, stage), 2)
+        raise KeyboardInterrupt
+
+    command = ["vocab", str(texts), "--size", "80", "--out", str(out), "--engine", "ray"]
+    with monkeypatch.context() as stopped:
+        stopped.setattr(words, "stream", stopping)
+        assert run(command) != 0
+    assert (tmp_path / "vocab.txt.partial").is_dir()
+    assert run(command) == 1
+    assert "resume with --resume, or use --replace" in capsys.readouterr().err
+    assert run([*command, "--resume"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts", "vocab.txt"]
+    assert run(["vocab", str(texts), "--size", "80", "--out", str(out), "--replace", "--resume"]) == 1
+    assert "expected --engine ray with --resume; found local" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Commands for tasks: fine-tuning, evaluation, prediction."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -249,12 +250,6 @@ def predict(
             "labels are not needed",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="with --data: write the table there, with columns prediction and probability (.csv)"
-        ),
-    ] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
     ] = None,
@@ -264,6 +259,17 @@ def predict(
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="print nothing, and write to this file: the objects of --json (.jsonl), or with --data the table with "
+            "columns prediction and probability (.csv)",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="with a .jsonl file: resume an unfinished one; give the same lines again")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out or --submission")] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -277,14 +283,18 @@ def predict(
     A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
     {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
     {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
-    sentence without words to tag. A pair, a question or a choice needs all its parts.
+    sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the
+    predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
+    from bertsmith.cluster.predictions import digests_of_model
     from bertsmith.datasets.examples import is_blank
     from bertsmith.library import answered_files, lines
+    from bertsmith.library.prediction_files import kept_predictions
 
     own = own_head(head)
-    for option, value in (("--out", out), *((f"--{name.replace('_', '-')}", "given") for name in given(values))):
-        require(data is not None or value is None, expected=f"--data with {option}", found="none", fix="give the file")
+    for name in given(values):
+        option = f"--{name.replace('_', '-')}"
+        require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
     require(
         data is None or (test is None and engine == "local"),
         expected="a single source of texts with --data",
@@ -303,6 +313,15 @@ def predict(
         found="--engine with --test",
         fix="leave one of the two out",
     )
+    require(
+        out is None or test is None, expected="texts on stdin for --out", found="--test", fix="leave one of the two out"
+    )
+    require(
+        not resume or (out is not None and data is None),
+        expected="--out with --resume, and texts on stdin",
+        found="no --out" if out is None else "--data",
+        fix="name the .jsonl file",
+    )
     if data is not None:
         options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
         if out is None:
@@ -314,9 +333,9 @@ def predict(
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
-        answered = lines.predict_lines(
+        predict_typed = functools.partial(
+            lines.predict_lines,
             model,
-            typed,
             total=total,
             device=device,
             precision=precision,
@@ -324,6 +343,19 @@ def predict(
             also=also or (),
             engine=engine,
         )
+        if out is None:
+            answered = predict_typed(typed)
+        else:
+            models = [digests_of_model(one) or str(one) for one in (model, *(also or ()))]
+            made_of = {"models": models, "precision": precision, "head": None if own is None else own.__name__}
+            answered = kept_predictions(
+                out,
+                typed,
+                lambda texts, done: predict_typed(texts, done=done),
+                made_of,
+                resume=resume,
+                replace=replace,
+            )
     elif submission is not None:
         place = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace

@@ -21,6 +21,7 @@ from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
 from bertsmith.remote import staged
+from bertsmith.settings import require
 
 
 def vocab_settings() -> Sequence[type]:
@@ -44,6 +45,9 @@ def vocab(
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
     engine: EngineOption = "local",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="with --engine ray: resume an unfinished FILE; give the same options again")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite existing outputs")] = False,
     **values: Any,
 ) -> None:
@@ -52,11 +56,16 @@ def vocab(
     For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
     unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
     --report names a file, the rows of single files are only there. TEXT may be addresses such as s3://bucket. With
-    --engine ray, each file is counted by one worker of a cluster, so divide very large files.
+    --engine ray, each file is counted by one worker of a cluster, so divide very large files, and the counts that are
+    done are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
+    from bertsmith.cluster.engine import is_cluster
+    from bertsmith.cluster.kept import Kept
     from bertsmith.documents.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary
 
+    on_cluster = is_cluster(engine)
+    require(on_cluster or not resume, expected="--engine ray with --resume", found=engine, fix="leave --resume out")
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
     settings = settings_from(LanguageSettings, values)
     with staged(out, replace=replace) as place:
@@ -64,6 +73,8 @@ def vocab(
         if report is not None:
             require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
         with locked_file(place):
+            state = place.with_name(f"{place.name}.partial")
+            kept = Kept(state, "vocabulary", replace=replace, resume=resume) if on_cluster else None
             learned = learn_vocabulary(
                 texts,
                 size,
@@ -74,10 +85,13 @@ def vocab(
                 languages=settings.languages,
                 language_exponent=settings.language_exponent,
                 engine=engine,
+                kept=kept,
             )
             for line in learned.notes:
                 note(line)
             learned.save(place)
+            if kept is not None:
+                kept.remove()
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):

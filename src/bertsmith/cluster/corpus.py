@@ -8,7 +8,6 @@ corpus is complete: a run that was killed resumes after the last part that was k
 import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from bertsmith.cluster.engine import PART, Stage, stream
+from bertsmith.cluster.kept import Kept, digest_of_files
 from bertsmith.cluster.rows import (
     BLOCK,
     FAILURE,
@@ -39,16 +39,12 @@ from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import Document, ReadingSettings, source_blocks
 from bertsmith.documents.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import atomic_file, digest_bytes, digest_file, read_json, write_json
+from bertsmith.files import digest_bytes, digest_file
 from bertsmith.locks import locked_folder
-from bertsmith.remote import address_of
 from bertsmith.settings import require, to_dict
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 
-STARTED = "started.json"
-COMPLETE = "complete.json"
-KEPT_BYTES = 32 * 2**20  # encoded blocks are kept on disk in parts of about this size
 _READ_TOGETHER = 64 * 2**20  # bytes of small files that one reader reads
 
 
@@ -88,11 +84,11 @@ def build_corpus_on(
     by_language = sampling is not None and sampling.languages
     state = out.with_name(f"{out.name}.partial")
     with locked_folder(state):
-        kept = _Kept(state, replace=replace, resume=resume)
+        kept = Kept(state, "corpus", replace=replace, resume=resume)
         listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
-        made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": _listing(listed)}
+        made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": digest_of_files(listed)}
         kept.require_same(made_of)
-        if kept.has_made(out):
+        if (out / MANIFEST).exists() and kept.is_complete({"manifest": digest_file(out / MANIFEST)}):
             manifest = read_manifest(out)
         else:
 
@@ -104,84 +100,9 @@ def build_corpus_on(
             manifest = build_corpus(
                 paths, tokenizer, out, settings=settings, sampling=sampling, replace=replace, encode=encode, **options
             )
-            kept.complete(out)
+            kept.complete({"manifest": digest_file(out / MANIFEST)})
         kept.remove()
     return manifest
-
-
-class _Kept:
-    """The encoded blocks that are on disk, in parts of consecutive rows.
-
-    Raises:
-        RunError: there are some, and the caller wants neither to resume nor to start over.
-    """
-
-    def __init__(self, folder: Path, *, replace: bool, resume: bool) -> None:
-        self.folder = folder
-        was_begun = (folder / STARTED).exists()
-        self.resumes = was_begun and resume
-        if was_begun and not (resume or replace):
-            raise RunError(
-                expected=f"no unfinished corpus in '{folder}'",
-                found="one",
-                fix="resume with --resume, or use --replace",
-            )
-
-    def require_same(self, made_of: dict[str, Any]) -> None:
-        """Checks that a corpus that is resumed is made of the same.
-
-        Raises:
-            RunError: it is made of something else.
-        """
-        if not self.resumes:
-            return
-        before = read_json(self.folder / STARTED)
-        for name, value in made_of.items():
-            if not isinstance(before, dict) or before.get(name) != value:
-                raise RunError(
-                    expected=f"the {name} that the unfinished corpus in '{self.folder}' was started with",
-                    found="others",
-                    fix="use the same again, or start over with --replace",
-                )
-
-    def begin(self, made_of: dict[str, Any]) -> None:
-        """Records what the corpus is made of, and deletes what another one left, unless this one is resumed."""
-        if not self.resumes:
-            self.remove()
-            write_json(self.folder / STARTED, made_of)
-
-    def complete(self, out: Path) -> None:
-        """Records that the corpus is in `out`."""
-        write_json(self.folder / COMPLETE, {"manifest": digest_file(out / MANIFEST)})
-
-    def has_made(self, out: Path) -> bool:
-        """Whether the corpus in `out` is the one that is resumed, complete."""
-        place, manifest = self.folder / COMPLETE, out / MANIFEST
-        is_there = self.resumes and place.exists() and manifest.exists()
-        return is_there and read_json(place) == {"manifest": digest_file(manifest)}
-
-    def tables(self) -> Iterator[pa.Table]:
-        """The parts on disk, memory-mapped."""
-        for path in self._paths():
-            with pa.memory_map(str(path)) as data:
-                yield pa.ipc.open_file(data).read_all()
-
-    def add(self, tables: Sequence[pa.Table]) -> None:
-        """Writes the next part."""
-        if tables:
-            whole = pa.concat_tables(tables).combine_chunks()
-            path = self.folder / f"part-{len(self._paths()):06d}.arrow"
-            with atomic_file(path) as file, pa.ipc.new_file(file, whole.schema) as writer:
-                writer.write_table(whole)
-
-    def remove(self) -> None:
-        """Deletes everything but the lock, whose folder goes with it."""
-        # In this order: without `STARTED`, what is left is not resumed.
-        for path in (self.folder / COMPLETE, self.folder / STARTED, *self._paths()):
-            path.unlink(missing_ok=True)
-
-    def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("part-*.arrow"))
 
 
 def _encoded(
@@ -189,7 +110,7 @@ def _encoded(
     listed: Sequence[tuple[Source | Skipped, str]],
     tokenizer: Tokenizer,
     settings: CorpusSettings,
-    kept: _Kept,
+    kept: Kept,
     workers: int | None,
 ) -> Iterator[Item]:
     """All items in order: first those that are on disk, then those that the cluster still has to make."""
@@ -204,26 +125,24 @@ def _encoded(
                 )
             first, skip = (source, number + 1) if isinstance(item, EncodedBlock) else (source + 1, 0)
             yield item
-    waiting: list[pa.Table] = []
     stage = Stage(
         worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers, resumes=True
     )
-    with contextlib.closing(stream(engine, _parts(listed, settings, first, skip), stage)) as tables:
-        try:
-            for table in tables:
-                found = list(encoded_items(table))
-                for _, _, item in found:
-                    if isinstance(item, EncodedBlock) and item.failure is not None:
-                        expected, what, fix = item.failure
-                        raise InputError(expected=expected, found=what, fix=fix)
-                waiting.append(table)
-                if sum(one.nbytes for one in waiting) >= KEPT_BYTES:
-                    # In this order: rows that may be on disk are never written a second time.
-                    rows, waiting = waiting, []
-                    kept.add(rows)
-                yield from (item for _, _, item in found)
-        finally:
-            kept.add(waiting)
+
+    def intact(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            for _, _, item in encoded_items(table):
+                if isinstance(item, EncodedBlock) and item.failure is not None:
+                    expected, what, fix = item.failure
+                    raise InputError(expected=expected, found=what, fix=fix)
+            yield table
+
+    with (
+        contextlib.closing(stream(engine, _parts(listed, settings, first, skip), stage)) as tables,
+        contextlib.closing(kept.adding(intact(tables))) as added,
+    ):
+        for table in added:
+            yield from (item for _, _, item in encoded_items(table))
 
 
 def _parts(
@@ -289,15 +208,3 @@ def _digest(tokenizer: Tokenizer) -> str:
     if isinstance(tokenizer, PipelineTokenizer):
         made_of["pipeline"] = tokenizer.description
     return digest_bytes(json.dumps(made_of, sort_keys=True).encode("utf-8"))
-
-
-def _listing(listed: Sequence[tuple[Source | Skipped, str]]) -> str:
-    """A digest of the names, sizes and times of all files: other files, or files that were changed, are not resumed.
-
-    Files at addresses have no time.
-    """
-    files = []
-    for found, language in listed:
-        times = [os.stat(found.name).st_mtime_ns] if isinstance(found, Source) and not address_of(found.name) else []
-        files.append([dataclasses.asdict(found), language, times])
-    return digest_bytes(json.dumps(files).encode("utf-8"))

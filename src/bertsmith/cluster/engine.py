@@ -162,6 +162,11 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
+def held(engine: str) -> contextlib.AbstractContextManager[Any]:
+    """Keeps a cluster of this machine running during the block, in which several streams use it."""
+    return _running(engine) if engine == RAY else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator[Any]:
     """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so.

@@ -5,15 +5,16 @@ The blocks are those that one process would predict together, so the numbers are
 
 import contextlib
 import functools
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.cluster.engine import Stage, num_gpus, stream, use_threads
+from bertsmith.cluster.engine import Stage, held, num_gpus, stream, use_threads
 from bertsmith.cluster.failures import raise_any, record_of
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
@@ -28,19 +29,29 @@ from bertsmith.progress import Progress
 from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.task import Prediction, TaskSpec
 
+Item = TypeVar("Item")
+_READ_CHARACTERS, _MOST_BLOCKS = 2**26, 2**16  # that are read and predicted at a time
+
 
 def predict_on(
-    engine: str, models: Sequence[str | Path], lines: Iterable[str], *, total: int | None, device: str, precision: str
+    engine: str,
+    models: Sequence[str | Path],
+    lines: Iterable[str],
+    *,
+    total: int | None,
+    device: str,
+    precision: str,
+    done: int = 0,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
 
-    All lines are read before the first is predicted.
+    Some megabytes of lines are read and predicted at a time.
 
     Raises:
         BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
             cluster fail.
     """
-    spec, digests = _spec_of(models[0]), [_digests(model) for model in models]
+    spec, digests = _spec_of(models[0]), [digests_of_model(model) for model in models]
     errors: list[BertsmithError] = []
 
     def numbered() -> Iterator[tuple[Example, str]]:
@@ -50,29 +61,43 @@ def predict_on(
         except BertsmithError as error:
             errors.append(error)
 
-    blocks = list(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK))
-    parts = []
-    first = 1
-    for block in blocks:
-        parts.append({"first": first, "lines": json.dumps([line for _, line in block])})
-        first += len(block)
     stage = Stage(
         worker=_Worker,
         arguments=([str(model) for model in models], digests, device, precision, num_threads()),
         threads=num_threads(),
         gpus=num_gpus(device),
     )
-    with (
-        Progress("predicting", total, unit="texts") as progress,
-        contextlib.closing(stream(engine, parts, stage)) as found,
-    ):
-        rows = (row for table in found for row in _rows(table))
-        for block, (predictions, failure) in zip(blocks, rows, strict=True):
-            yield from zip((example for example, _ in block), predictions, strict=False)
-            progress.advance(len(block))
-            raise_any(failure)
+    blocks = blocks_left(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK), done)
+    with Progress("predicting", total, unit="texts", done=done) as progress, held(engine):
+        for window in sized_blocks(blocks, _characters, _MOST_BLOCKS, _READ_CHARACTERS):
+            parts = [{"first": first, "lines": json.dumps([line for _, line in block])} for first, block in window]
+            with contextlib.closing(stream(engine, parts, stage)) as found:
+                rows = (row for table in found for row in _rows(table))
+                for (first, block), (predictions, failure) in zip(window, rows, strict=True):
+                    have = max(0, done + 1 - first)
+                    answers = zip((example for example, _ in block), predictions, strict=False)
+                    yield from itertools.islice(answers, have, None)
+                    progress.advance(len(block) - have)
+                    raise_any(failure)
     if errors:
         raise errors[0]
+
+
+def blocks_left(blocks: Iterable[list[Item]], done: int) -> Iterator[tuple[int, list[Item]]]:
+    """(The number of its first item, counted from 1, and the block) of the blocks that are not among the first items.
+
+    >>> list(blocks_left([["a", "b"], ["c", "d"], ["e"]], 3))
+    [(3, ['c', 'd']), (5, ['e'])]
+    """
+    first = 1
+    for block in blocks:
+        if first + len(block) - 1 > done:
+            yield first, block
+        first += len(block)
+
+
+def _characters(numbered: tuple[int, list[tuple[Example, str]]]) -> int:
+    return sum(characters_of(example) for example, _ in numbered[1])
 
 
 def _spec_of(model: str | Path) -> TaskSpec:
@@ -84,7 +109,7 @@ def _spec_of(model: str | Path) -> TaskSpec:
     return TaskSpec.from_dict(recorded, f"{folder}/bertsmith.json")
 
 
-def _digests(model: str | Path) -> dict[str, str]:
+def digests_of_model(model: str | Path) -> dict[str, str]:
     """The digest of each file of a model folder; none for a model that is not one."""
     folder = Path(model)
     return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
@@ -105,7 +130,7 @@ class _Worker:
 
         def load() -> Predictor:
             for model, expected in zip(models, digests, strict=True):
-                if _digests(model) != expected:
+                if digests_of_model(model) != expected:
                     raise RunError(
                         expected=f"the model '{model}' on every machine",
                         found="another one at that path on one of them",

@@ -4,9 +4,10 @@ A file is the unit: its words are counted in stretches of a megabyte from its be
 counts do not depend on who counts which file.
 """
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from bertsmith.cluster.engine import PART, Stage, stream
 from bertsmith.cluster.failures import raise_any, record_of
+from bertsmith.cluster.kept import Kept, digest_of_files
 from bertsmith.cluster.rows import file_of, file_record
 from bertsmith.documents.languages import LanguageCounts, language_sources, no_text
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse_lines
@@ -23,23 +25,37 @@ from bertsmith.documents.sources import Skipped, Source, find_sources
 from bertsmith.documents.words import FURTHER_FILES, CountedFiles, FileCounts
 from bertsmith.errors import BertsmithError
 from bertsmith.progress import Progress
+from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 
 _MERGED_AT_ONCE = 32  # counts of files; each merge goes through all words so far
 _COLUMNS = ("counts", "sources", "spread")
+_SCHEMA = pa.schema(
+    [
+        ("record", pa.string()),
+        ("words", pa.large_list(pa.string())),
+        *((name, pa.large_list(pa.int64())) for name in _COLUMNS),
+    ]
+)
 
 
-def count_files_on(engine: str, paths: Sequence[Path | str], rules: TextRules, column: str = "") -> FileCounts:
+def count_files_on(
+    engine: str, paths: Sequence[Path | str], rules: TextRules, column: str = "", kept: Kept | None = None
+) -> FileCounts:
     """The word counts of files, as `count_files` computes them.
 
+    Args:
+        kept: where the counts of the files that are done are kept, and may be found.
+
     Raises:
-        BertsmithError: as for `count_files`, or the workers of the cluster fail.
+        BertsmithError: as for `count_files`, or the workers of the cluster fail; `RunError` if what is kept was started
+            from something else.
     """
     listed = [(found, "") for found in find_sources(paths)]
     report, found = ReadReport(), CountedFiles()
     total, further = _Sum(), _Sum()
-    for name, _, counts in _counted(engine, listed, rules, column, report):
+    for name, _, counts in _counted(engine, listed, rules, column, report, kept):
         total.add(counts)
         if found.is_full:
             further.add(counts)
@@ -50,16 +66,21 @@ def count_files_on(engine: str, paths: Sequence[Path | str], rules: TextRules, c
     return FileCounts(total.counts, found.files, report.notes)
 
 
-def count_languages_on(engine: str, folders: Sequence[Path], rules: TextRules, column: str = "") -> LanguageCounts:
+def count_languages_on(
+    engine: str, folders: Sequence[Path], rules: TextRules, column: str = "", kept: Kept | None = None
+) -> LanguageCounts:
     """The word counts of each language, as `count_languages` computes them.
 
+    Args:
+        kept: as of `count_files_on`.
+
     Raises:
-        BertsmithError: as for `count_languages`, or the workers of the cluster fail.
+        BertsmithError: as for `count_languages`, or as for `count_files_on`.
     """
     listed = list(language_sources(folders))
     report = ReadReport()
     sums = {language: _Sum() for _, language in listed if language}
-    for _, language, counts in _counted(engine, listed, rules, column, report):
+    for _, language, counts in _counted(engine, listed, rules, column, report, kept):
         sums[language].add(counts)
     found = {language: one.counts for language, one in sums.items()}
     for language, counts in found.items():
@@ -86,26 +107,62 @@ class _Sum:
 
 
 def _counted(
-    engine: str, listed: Sequence[tuple[Source | Skipped, str]], rules: TextRules, column: str, report: ReadReport
+    engine: str,
+    listed: Sequence[tuple[Source | Skipped, str]],
+    rules: TextRules,
+    column: str,
+    report: ReadReport,
+    kept: Kept | None,
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
-    parts = [{PART: json.dumps([*file_record(found), language])} for found, language in listed]
     total = sum(found.size for found, _ in listed if isinstance(found, Source))
-    with Progress("counting words", total or None, "bytes") as progress:
-        for table in stream(engine, parts, Stage(worker=_Counter, arguments=(rules, column))):
-            for row in table.to_pylist():
-                record = json.loads(row["record"])
-                raise_any(record.get("failure"))
-                report.add_counts(BlockCounts(**record["left_out"]))
-                read = Skipped(**record["file"]) if record["is_skipped"] else FileRead(**record["file"])
-                report.add_file(read)
-                if isinstance(read, FileRead):
-                    progress.advance(read.bytes)
-                    columns = {name: np.array(row[name], dtype=np.int64) for name in _COLUMNS}
-                    counts = WordCounts(
-                        row["words"], num_sources=record["num_sources"], chunks=record["chunks"], **columns
-                    )
-                    yield read.name, record["language"], counts
+    made_of = {"rules": to_dict(rules), "column": column, "texts": digest_of_files(listed)}
+    with (
+        Progress("counting words", total or None, "bytes") as progress,
+        contextlib.closing(_rows(engine, listed, (rules, column), kept, made_of)) as rows,
+    ):
+        for row in rows:
+            record = json.loads(row["record"])
+            report.add_counts(BlockCounts(**record["left_out"]))
+            read = Skipped(**record["file"]) if record["is_skipped"] else FileRead(**record["file"])
+            report.add_file(read)
+            if isinstance(read, FileRead):
+                progress.advance(read.bytes)
+                columns = {name: np.array(row[name], dtype=np.int64) for name in _COLUMNS}
+                counts = WordCounts(row["words"], num_sources=record["num_sources"], chunks=record["chunks"], **columns)
+                yield read.name, record["language"], counts
+
+
+def _rows(
+    engine: str,
+    listed: Sequence[tuple[Source | Skipped, str]],
+    arguments: tuple[TextRules, str],
+    kept: Kept | None,
+    made_of: Mapping[str, Any],
+) -> Generator[dict[str, Any], None, None]:
+    """A row for each file in order: first those that are on disk, then those that the cluster still has to make."""
+    done = 0
+    if kept is not None:
+        kept.require_same(made_of)
+        kept.begin(made_of)
+        for table in kept.tables():
+            done += len(table)
+            yield from table.to_pylist()
+    parts = [{PART: json.dumps([*file_record(found), language])} for found, language in listed[done:]]
+    stage = Stage(worker=_Counter, arguments=arguments, resumes=kept is not None)
+
+    def intact(tables: Iterable[pa.Table]) -> Generator[pa.Table]:
+        for table in tables:
+            for record in table.column("record").to_pylist():
+                raise_any(json.loads(record).get("failure"))
+            yield table
+
+    with (
+        contextlib.closing(stream(engine, parts, stage)) as tables,
+        contextlib.closing(intact(tables) if kept is None else kept.adding(intact(tables))) as added,
+    ):
+        for table in added:
+            yield from table.to_pylist()
 
 
 class _Counter:
@@ -138,4 +195,4 @@ class _Counter:
         record["left_out"] = {name: getattr(left_out, name) for name in vars(BlockCounts())}
         record |= {"num_sources": words.num_sources, "chunks": words.chunks}
         columns = {name: [getattr(words, name)] for name in _COLUMNS}
-        return pa.table({"record": [json.dumps(record)], "words": [list(words.words)], **columns})
+        return pa.table({"record": [json.dumps(record)], "words": [list(words.words)], **columns}, schema=_SCHEMA)

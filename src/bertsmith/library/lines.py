@@ -3,17 +3,18 @@
 An invalid line raises an error after the results of all lines before it.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.cluster.engine import LOCAL, is_cluster
-from bertsmith.cluster.predictions import predict_on
-from bertsmith.datasets.blocks import text_blocks
+from bertsmith.cluster.predictions import blocks_left, predict_on
+from bertsmith.datasets.blocks import characters_of, sized_blocks, text_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.outputs import ANSWERS, require_output
 from bertsmith.settings import require
@@ -83,6 +84,7 @@ def predict_lines(
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
     engine: str = LOCAL,
+    done: int = 0,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -93,7 +95,8 @@ def predict_lines(
         device, precision, head: as in `load`.
         also: further models of classification with the same labels; the probabilities of all are averaged.
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
-            paths; `lines` are then read to their end first, and the predictions are the same.
+            paths; some megabytes of `lines` are then read at a time, and the predictions are the same.
+        done: the number of first lines whose predictions are there already, and are left out.
 
     Raises:
         BertsmithError: the model has no task head, or a line is invalid.
@@ -102,12 +105,19 @@ def predict_lines(
         require(
             head is None, expected="a head of this package, for a cluster", found="--head", fix="leave --engine out"
         )
-        yield from predict_on(engine, [model, *also], lines, total=total, device=device, precision=precision)
+        yield from predict_on(engine, [model, *also], lines, total=total, device=device, precision=precision, done=done)
         return
     predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
-    yield from predictor.stream(examples, total=total)
+    if not done:
+        yield from predictor.stream(examples, total=total)
+        return
+    # The blocks are those of an undisturbed run, so the numbers are too.
+    left = blocks_left(sized_blocks(examples, characters_of, BLOCK), done)
+    first, block = next(left, (1, []))
+    rest = itertools.chain(block, (example for _, one in left for example in one))
+    yield from itertools.islice(predictor.stream(rest, total=total), max(0, done + 1 - first), None)
 
 
 def predict_test(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.cluster.engine import LOCAL, is_cluster
+from bertsmith.cluster.kept import Kept
 from bertsmith.cluster.words import count_files_on, count_languages_on
 from bertsmith.documents.languages import LanguageSettings, count_languages
 from bertsmith.documents.words import FileCounts, count_files
@@ -59,6 +60,7 @@ def learn_vocabulary(
     languages: bool = False,
     language_exponent: float = 0.7,
     engine: str = LOCAL,
+    kept: Kept | None = None,
 ) -> LearnedVocabulary:
     """A tokenizer with a vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -75,6 +77,7 @@ def learn_vocabulary(
         language_exponent: with languages, the power of its fraction of the text that is the share of a language.
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
             vocabulary is the same.
+        kept: with a cluster, where the counts of files are kept until the caller removes them.
 
     Raises:
         ConfigError: there are no rules or no method of that name, `size` is more than a model could use, or the
@@ -95,11 +98,13 @@ def learn_vocabulary(
     settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     paths = [Path(text) for text in texts]
     if settings.languages:
-        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent, engine)
+        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent, engine, kept)
     else:
         on_cluster = is_cluster(engine)
         counts = (
-            count_files_on(engine, paths, text_rules, column) if on_cluster else count_files(paths, text_rules, column)
+            count_files_on(engine, paths, text_rules, column, kept)
+            if on_cluster
+            else count_files(paths, text_rules, column)
         )
         sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
@@ -118,12 +123,14 @@ def learn_vocabulary(
 
 
 def _languages(
-    folders: Sequence[Path], rules: TextRules, column: str, exponent: float, engine: str
+    folders: Sequence[Path], rules: TextRules, column: str, exponent: float, engine: str, kept: Kept | None
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
     on_cluster = is_cluster(engine)
     by_name, notes = (
-        count_languages_on(engine, folders, rules, column) if on_cluster else count_languages(folders, rules, column)
+        count_languages_on(engine, folders, rules, column, kept)
+        if on_cluster
+        else count_languages(folders, rules, column)
     )
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
     sizes = [num_characters(one) for one in by_name.values()]

@@ -1,0 +1,88 @@
+"""Predictions in a file: those of an undisturbed run, however often it is stopped, here and on a cluster."""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.errors import InputError, RunError
+from bertsmith.inference.predictor import Predictor
+from bertsmith.library import prediction_files
+from bertsmith.library.lines import predict_lines
+from bertsmith.library.prediction_files import kept_predictions
+from cli.test_predicting import write_model
+
+LINES = ["the film was good", "", "a boat", "the film", "good", "bad", "the plot", "in one"] * 2
+
+
+@pytest.fixture(params=["local", "ray"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param if request.param == "local" else request.getfixturevalue("here")
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Predictor.stream, "__defaults__", (3, None))
+    for place in ("cluster.predictions", "library.lines"):
+        monkeypatch.setattr(f"bertsmith.{place}.BLOCK", 3)
+    monkeypatch.setattr(prediction_files, "_SAVED_LINES", 4)
+
+
+def written(model: Path, out: Path, engine: str, lines: Iterable[str] = LINES, **options: bool) -> Iterator[Any]:
+    def predict(texts: Iterable[str], done: int) -> Iterator[Any]:
+        return predict_lines(model, texts, engine=engine, done=done)
+
+    return kept_predictions(out, lines, predict, {"model": str(model)}, **options)
+
+
+def test_a_file_that_was_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_one(
+    engine, tmp_path, monkeypatch
+) -> None:
+    model = write_model(tmp_path / "task", "single")
+    assert len(list(written(model, tmp_path / "one.jsonl", "local"))) == len(LINES)
+    expected = [{"id": example.id, **found.to_dict()} for example, found in predict_lines(model, LINES)]
+    assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == expected
+    out, computed, real = tmp_path / "many.jsonl", [], Predictor.predict
+    monkeypatch.setattr(
+        Predictor, "predict", lambda self, part, advance=None: computed.extend(part) or real(self, part, advance)
+    )
+    for stop in (5, 2, 6):
+        answered = written(model, out, engine, resume=True)
+        assert len(list(itertools.islice(answered, stop))) == stop
+        answered.close()
+    with open(out.with_name("many.jsonl.partial"), "ab") as file:
+        file.write(b'{"id": "half')
+    assert len(list(written(model, out, engine, resume=True))) == len(LINES) - 13
+    assert out.read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    assert {path.name for path in tmp_path.iterdir() if "many" in path.name} <= {"many.jsonl", ".many.jsonl.lock"}
+    assert len(computed) < 2 * len(LINES), "blocks that are done are not computed again"
+
+
+def test_an_unfinished_file_is_neither_lost_nor_mixed_with_another(engine, tmp_path) -> None:
+    model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
+    answered = written(model, out, engine)
+    list(itertools.islice(answered, 5))
+    answered.close()
+    for lines, options, message in (
+        (LINES, {}, "no unfinished predictions in '.*'; found some; resume with --resume"),
+        (["others", *LINES], {"resume": True}, "the 5 lines that '.*' has predictions for, first; found others"),
+        (LINES[:4], {"resume": True}, "found only 4"),
+    ):
+        with pytest.raises(RunError, match=message):
+            list(written(model, out, engine, lines, **options))
+    with pytest.raises(RunError, match="the models and options that the predictions in"):
+        list(kept_predictions(out, LINES, lambda texts, done: iter(()), {"model": "another"}, resume=True))
+    assert len(list(written(model, out, engine, replace=True))) == len(LINES)
+    with pytest.raises(InputError, match="overwrite it with --replace"):
+        list(written(model, out, engine))
+
+
+def test_an_invalid_line_keeps_the_predictions_before_it(engine, tmp_path) -> None:
+    model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
+    with pytest.raises(InputError, match="line 5"):
+        list(written(model, out, engine, [*LINES[:4], '{"text": 3}']))
+    assert len(list(written(model, out, engine, resume=True))) == len(LINES) - 4
+    assert out.read_text().count("\n") == len(LINES)
