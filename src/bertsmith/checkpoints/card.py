@@ -234,7 +234,7 @@ def _what(
         lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
     if config.two_directions:
         lines.append(
-            "- Direction: two language models, one from left to right and one from right to left, side by side."
+            "- Direction: two language models, one from left to right and one from right to left."
         )
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
@@ -289,7 +289,7 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
 
 
 def _cost(metadata: ModelMetadata) -> Iterator[str]:
-    """What pre-training and fine-tuning cost, side by side; nothing where the cost of fine-tuning is not known.
+    """The costs of pre-training and fine-tuning; nothing where the cost of fine-tuning is not known.
 
     In steps and tokens, which depend on the data and the settings alone; seconds are in the report of the run.
     """

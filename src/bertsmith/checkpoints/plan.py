@@ -96,7 +96,7 @@ def plan_loading(
         source: the name of the checkpoint in the report and in error messages.
         name_there: returns the stored name for one of ours, for error messages; by default the same name.
         allow_unknown: report unknown names instead of raising an error.
-        vectors_of_row: the vectors of the encoder's width that the classifier reads side by side.
+        vectors_of_row: the number of concatenated vectors of the encoder's width that the classifier reads.
 
     Raises:
         CheckpointError: parameters are missing, do not have the shape in the configuration, occur twice, or are

@@ -2,7 +2,7 @@
 
 Letters: T tokens in the flat batch, R positions that are read, D width, V vocabulary, L layers.
 
-Each layer reads a row in both directions, with D / 2 cells each, and its states side by side are the hidden states. So
+Each layer reads a row in both directions, with D / 2 cells each, and its concatenated states are the hidden states. So
 every head reads it as it reads a Transformer; the student of DocBERT takes the maximum over time, which is part of
 `reads` "concat". There are no positions and no segments, and a row may have any length.
 

@@ -4,15 +4,15 @@ Letters: T tokens in the flat batch, N sequences, R positions that are read, D w
 one direction, C cells, L layers, V vocabulary.
 
 The vector of a piece comes from its spelling (`character_cnn.py`), and both directions share it. Each direction has a
-stack of LSTM layers of its own, with a projection from C to H; from the second layer on, the input of a layer is added
-to its output. The hidden state of a token is what both directions have read up to it, side by side; hidden state 0 is
-the vector of the piece, twice.
+stack of LSTM layers, with a projection from C to H; from the second layer on, the input of a layer is added to its
+output. The hidden state of a token is the concatenation of both directions at that token; hidden state 0 is the vector
+of the piece, twice.
 
 As an encoder it is bidirectional. The state that represents a row is [forward half at its last token; backward half at
 its first], each of which has read the whole row.
 
 Source: Peters et al. (2018), "Deep contextualized word representations", sections 3.1 and 3.2; `training.py` of the
-released code (allenai/bilm-tf), from which dropout and the places of the clips are taken.
+released code (allenai/bilm-tf), for dropout and clipping.
 """
 
 import dataclasses

@@ -57,7 +57,7 @@ class EncoderConfig:
     pools_tokens: ClassVar[bool] = False  # what reads single tokens, too, reads them through the pooler
     norms_pooler: ClassVar[bool] = False
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
-    two_directions: ClassVar[bool] = False  # two language models side by side, of which one reads from right to left
+    two_directions: ClassVar[bool] = False  # a forward and a backward language model
     is_recurrent: ClassVar[bool] = False  # its memory has the same size however much was read
     has_attention: ClassVar[bool] = True
     spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled

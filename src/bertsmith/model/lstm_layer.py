@@ -2,7 +2,7 @@
 
 Letters: T tokens in the flat batch, N sequences, K inputs, C cells, O outputs: C, or the width of the projection.
 
-Sequences of any length and order are read side by side without padding: the layer sorts them by length, and each time
+Sequences of any length and order are read together without padding: the layer sorts them by length, and each time
 step computes only the sequences that are long enough for it. Names and layout of the parameters are those of torch's
 `nn.LSTM` with one layer; the four gates are in its order: input, forget, cell, output.
 
@@ -163,7 +163,7 @@ class LstmLayer(nn.Module):
 
 
 class BiLstm(nn.Module):
-    """A layer of LSTM in each direction, side by side."""
+    """A layer of LSTM in each direction, with concatenated outputs."""
 
     def __init__(self, inputs: int, cells: int) -> None:
         super().__init__()

@@ -187,7 +187,7 @@ class ParameterNames:
 
         Args:
             labels: the number of rows of a classifier.
-            vectors_of_row: the vectors of the encoder's width that a classifier reads side by side.
+            vectors_of_row: the number of concatenated vectors of the encoder's width that a classifier reads.
         """
         shapes = {row.ours: _shape(row, config, labels) for row in self.parts[part]}
         if "classifier.weight" in shapes:

@@ -132,7 +132,7 @@ class ModelMetadata:
 
     @property
     def vectors_of_row(self) -> int:
-        """The vectors of the encoder's width that the head of a task on whole texts reads of a row, side by side."""
+        """The number of concatenated vectors of the encoder's width that a head on whole texts reads of a row."""
         return VECTORS_OF_ROW.get(self.reads, 1) if self.task in WHOLE_ROWS else 1
 
     @property

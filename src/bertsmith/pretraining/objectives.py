@@ -137,7 +137,7 @@ class Objective:
 
     @property
     def two_directions(self) -> bool:
-        """Whether it trains two language models side by side, one from left to right and one from right to left."""
+        """Whether it trains two language models, one from left to right and one from right to left."""
         return PREVIOUS in self.terms
 
     @property

@@ -114,7 +114,7 @@ def _facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _costs(shown: Sequence[FinishedRun]) -> str:
-    """What pre-training and fine-tuning cost in each run, side by side; a cost that is not recorded is a dash."""
+    """The costs of pre-training and fine-tuning in each run; a cost that is not recorded is a dash."""
     rows = []
     for run in shown:
         best = next(one for one in run.report["runs"] if one["folder"] == run.report["best"])
