@@ -7,12 +7,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-from bertsmith.tasks.data import TaskData
 
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.processes.distributed import process_group
 from bertsmith.runtime import Rank
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.training.trainer import Trainer
 from tasks.task_samples import SETTINGS, SPECS, examples_of

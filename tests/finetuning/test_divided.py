@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bertsmith.tasks.data import TaskData
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
@@ -13,6 +12,7 @@ from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning.base_model import require_divisible
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import search_settings
+from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from finetuning.of_divided import RUNS, STOPPED, trained
 from tasks.task_samples import SPECS, examples_of, write_base_model

@@ -233,9 +233,7 @@ def _what(
         way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
         lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
     if config.two_directions:
-        lines.append(
-            "- Direction: two language models, one from left to right and one from right to left."
-        )
+        lines.append("- Direction: two language models, one from left to right and one from right to left.")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)

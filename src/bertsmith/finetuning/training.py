@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.assembly import TaskModel, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
@@ -118,8 +118,8 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        own = dataclasses.replace(task.head, own=own_head)
-        tokenizer = load_base(folder, own, settings, seed=0, mapped=True).tokenizer
+        whole_head = dataclasses.replace(task.head, own=own_head)
+        tokenizer = load_base(folder, whole_head, settings, seed=0, mapped=True).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -200,6 +200,10 @@ class FinetuningJob:
             epoch=round(counted_units / settings.batch_size),
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
+
+    def untrained_model(self) -> TaskModel:
+        """The base model with a new head, to look at: its parameters are those of the folder, not copies."""
+        return load_base(self.folder, self.head, self.settings, seed=0, mapped=True)
 
     def epoch_units(self) -> int:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
@@ -301,7 +305,6 @@ class FinetuningJob:
             teaching=self.teaching,
         )
         outcome = train(workload, training, run, rank=rank, label=label)
-
         result, spec, predictions = self._judge(training, outcome, workload.model, rank)
         take_whole(workload.model, path, rank)
 
@@ -321,8 +324,7 @@ class FinetuningJob:
         if not (path / REPORT_FILE).is_file():
             return {}
         RunFolder.open(path).clear()  # a kill may have come before that
-        found: dict[str, Any] = read_json(path / REPORT_FILE)
-        return found
+        return dict(read_json(path / REPORT_FILE))
 
     def _judge(
         self, training: TrainSettings, outcome: TrainResult, model: EncoderForTask, rank: Rank
@@ -366,12 +368,11 @@ class FinetuningJob:
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
         """Writes a model folder with the task in its metadata."""
-        own = self.head.own
         metadata = ModelMetadata(
             task=spec.kind,
             labels=spec.labels,
             spec=spec.to_dict(),
-            own_head=None if own is None else own.__name__,
+            own_head=None if self.head.own is None else self.head.own.__name__,
             trained_on=self.digests(),
             training={
                 "examples": len(self.data.train),
