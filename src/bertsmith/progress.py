@@ -163,7 +163,7 @@ class Progress:
         self.done, self._already = done, done
         self.note = ""
         self._started = self._last_line = time.monotonic()
-        self._live: "Live | None" = None
+        self._live: Live | None = None
 
     def __enter__(self) -> "Progress":
         self._started = self._last_line = time.monotonic()

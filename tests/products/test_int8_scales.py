@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from products.test_prepared import INT8, LENGTHS, wide_model
 
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
@@ -13,6 +12,7 @@ from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantise
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
+from products.test_prepared import INT8, LENGTHS, wide_model
 
 
 def calibrated(model: BertModel, batch: Batch) -> dict[str, InputScale]:
@@ -63,7 +63,9 @@ def test_positions_may_be_read_and_layers_kept() -> None:
 def test_inputs_beyond_the_range_are_cut_to_it() -> None:
     x = torch.tensor([[-50.0, -1.0, 0.0, 0.26, 50.0]])
     assert quantise_fixed(x, torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [[0, 0, 10, 13, 255]]
-    assert quantise_fixed(x.bfloat16(), torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [[0, 0, 10, 13, 255]]
+    assert quantise_fixed(x.bfloat16(), torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [
+        [0, 0, 10, 13, 255]
+    ]
 
 
 def test_the_balance_of_an_input_does_not_change_its_product() -> None:

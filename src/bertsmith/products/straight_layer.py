@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.model.attention import products_are_faster
-from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear
+from bertsmith.model.layers import ONEDNN_ACTIVATIONS
 from bertsmith.model.transformer import Layer
 from bertsmith.products.int8_linear import FixedInt8Linear, quantise_fixed
 from bertsmith.products.packed_linear import PackedLinear
