@@ -197,6 +197,7 @@ def _answer_of(command: list[str], threads: int) -> Answer:
         UnavailableError: it failed; the message is the last line of its stderr.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled, so ours has to be
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(command, env=environment, capture_output=True, check=False)

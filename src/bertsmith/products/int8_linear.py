@@ -165,7 +165,8 @@ def quantise_fixed(x: Tensor, per_step: Tensor, lift: Tensor) -> Tensor:
         per_step: integers per unit of each input, float32 [K].
         lift: the integer of 0, and a half, float32 [K].
 
-    >>> quantise_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), torch.full((3,), 3.5)).tolist()
+    >>> lift = torch.full((3,), 3.5)
+    >>> quantise_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), lift).tolist()
     [[8, 0, 255]]
     """
     if x.dtype == torch.float32:

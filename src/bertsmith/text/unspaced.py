@@ -15,7 +15,6 @@ Korean has spaces, and is left as it is. The parts are not words; docs/languages
 has the same meaning for Python's `re` and for Oniguruma, which runs it for the package `tokenizers`.
 """
 
-import functools
 import re
 
 LONGEST_RUN = 16  # letters with their marks
@@ -41,16 +40,8 @@ PATTERN = "|".join(
 )
 """Matches one part; joined with what it does not match, the parts are the whole word."""
 
-
-@functools.cache
-def _any() -> re.Pattern[str]:
-    return re.compile(f"[{_BLOCKS}]")
-
-
-@functools.cache
-def _part() -> re.Pattern[str]:
-    """Compiled when first needed: it takes a tenth of a second, and few texts need it."""
-    return re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
+_ANY = re.compile(f"[{_BLOCKS}]")
+_PART = re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
 
 
 def parts_of_words(words: list[str]) -> list[str]:
@@ -61,10 +52,10 @@ def parts_of_words(words: list[str]) -> list[str]:
     """
     parts: list[str] = []
     for word in words:
-        if word.isascii() or _any().search(word) is None:
+        if word.isascii() or _ANY.search(word) is None:
             parts.append(word)
         else:
-            parts += _part().findall(word)
+            parts += _PART.findall(word)
     return parts
 
 
@@ -74,4 +65,4 @@ def part_spans(word: str) -> list[tuple[int, int]]:
     >>> part_spans("ไทยABC")
     [(0, 3), (3, 6)]
     """
-    return [match.span() for match in _part().finditer(word)]
+    return [match.span() for match in _PART.finditer(word)]

@@ -1,0 +1,156 @@
+"""The straight way through a prepared layer, against the way of every other batch."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.encoders.bert import BertModel
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.encoder import Trace
+from bertsmith.model.transformer import Layer
+from bertsmith.products import straight_layer
+from bertsmith.products.calibration import observe, observed_scales
+from bertsmith.products.prepared import prepare
+from bertsmith.products.straight_layer import StraightLayer, integer_layer, packed_layer, scripted
+from bertsmith.runtime import Runtime
+from model.examples import random_batch
+from products.test_prepared import wide_model
+
+CALLS = 6  # more than it takes until torch.jit runs the functions
+RUNTIMES = {
+    "fp32": Runtime(device="cpu", precision="fp32"),
+    "bf16": Runtime(device="cpu", precision="bf16"),
+    "int8": Runtime(device="cpu", precision="int8", int8_bits=7),
+}
+
+
+def prepared(precision: str) -> BertModel:
+    """A model with packed products, or with int8 products of fixed scales."""
+    if precision != "int8" and not RUNTIMES[precision].is_packed:
+        pytest.skip(f"no packed products in {precision} here")
+    model, scales = wide_model(), None
+    if precision == "int8":
+        observed = copy.deepcopy(model)
+        observe(observed)
+        observed(random_batch([9, 9, 12, 30]))
+        scales = observed_scales(observed)
+    found = prepare(model, RUNTIMES[precision], scales=scales)
+    assert isinstance(found, BertModel)
+    return found
+
+
+def long_way(model: BertModel) -> BertModel:
+    """The model without its straight layers."""
+    other = copy.copy(model)
+    layers = [copy.copy(layer) for layer in model.layers]
+    for layer in layers:
+        assert isinstance(layer, Layer)
+        layer.straight = None
+    other._modules = {**model._modules, "layers": torch.nn.ModuleList(layers)}
+    return other
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of sequences of the straight calls from now on."""
+    calls: list[int] = []
+    call: Callable[[StraightLayer, Tensor, int], Tensor] = StraightLayer.__call__
+
+    def counting(self: StraightLayer, hidden: Tensor, rows: int) -> Tensor:
+        calls.append(rows)
+        return call(self, hidden, rows)
+
+    monkeypatch.setattr(StraightLayer, "__call__", counting)
+    return calls
+
+
+@pytest.mark.parametrize("precision", RUNTIMES)
+def test_both_ways_give_the_same_states(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dtype, calls = prepared(precision), RUNTIMES[precision].dtype, counted(monkeypatch)
+    tolerance = 1e-6 if precision == "fp32" else 0.05
+    other = long_way(model)
+    for lengths in ([12], [1], [5, 5, 5], [30], [7] * CALLS):
+        batch = random_batch(lengths)
+        torch.testing.assert_close(
+            model(batch, dtype=dtype).float(), other(batch, dtype=dtype).float(), rtol=0, atol=tolerance
+        )
+    assert calls == [rows for rows in (1, 1, 3, 1, CALLS) for _ in model.layers]
+
+
+def test_one_text_is_within_the_tolerance_of_the_plain_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, model, calls = wide_model(), prepared("fp32"), counted(monkeypatch)
+    for length in range(1, 1 + CALLS):
+        batch = random_batch([length])
+        torch.testing.assert_close(model(batch), plain(batch), rtol=0, atol=1e-5)
+    assert len(calls) == CALLS * len(model.layers)
+
+
+@pytest.mark.parametrize("precision", RUNTIMES)
+def test_torch_jit_computes_the_same_numbers_as_python(precision: str) -> None:
+    model, dtype = prepared(precision), RUNTIMES[precision].dtype
+    first, *later = [model(random_batch([11]), dtype=dtype) for _ in range(CALLS)]
+    for states in later:
+        assert torch.equal(states, first)
+    function = integer_layer if precision == "int8" else packed_layer
+    assert scripted(function) is not function
+
+
+def test_without_torch_jit_python_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(function: object) -> None:
+        raise RuntimeError("torch.jit.script is not supported")
+
+    scripted.cache_clear()
+    monkeypatch.setattr(torch.jit, "script", refuse)
+    model = prepared("fp32")
+    expected = long_way(model)(random_batch([11]))
+    for _ in range(CALLS):
+        torch.testing.assert_close(model(random_batch([11])), expected, rtol=0, atol=1e-6)
+    assert scripted(packed_layer) is packed_layer
+    scripted.cache_clear()
+
+
+def test_other_batches_take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = prepared("fp32"), counted(monkeypatch)
+    model(random_batch([5, 6]))
+    trace = Trace(with_attentions=True)
+    model(random_batch([5]), trace=trace)
+    assert not calls
+    assert [len(layer) for layer in trace.attentions] == [1] * len(model.layers)
+    batch: Batch = random_batch([5, 5])
+    everything = model(batch)
+    read = model(batch, read=Read.first(batch))  # only the last layer skips positions
+    assert len(calls) == 2 * len(model.layers) - 1
+    torch.testing.assert_close(read, everything[[0, 5]], rtol=0, atol=1e-5)
+
+
+def test_only_layers_of_bert_with_products_of_one_kind_have_a_straight_way() -> None:
+    def has(model: BertModel) -> list[bool]:
+        return [layer.straight is not None for layer in model.layers if isinstance(layer, Layer)]
+
+    assert has(wide_model()) == [False] * 3
+    assert has(prepared("fp32")) == [True] * 3
+    causal = wide_model(is_causal=True)
+    prepare(causal, RUNTIMES["fp32"])
+    per_token = wide_model()
+    prepare(per_token, RUNTIMES["int8"])
+    assert has(causal) == has(per_token) == [False] * 3
+
+
+def test_a_copy_works_without_it() -> None:
+    model = prepared("fp32")
+    twin = copy.deepcopy(model)
+    assert all(layer.straight is None for layer in twin.layers if isinstance(layer, Layer))
+    torch.testing.assert_close(twin(random_batch([9])), model(random_batch([9])), rtol=0, atol=1e-6)
+
+
+def test_a_layer_is_scripted_after_the_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(straight_layer, "scripted", lambda function: asked.append(function) or function)
+    model = prepared("fp32")
+    model(random_batch([4]))
+    assert not asked, "a first answer does not wait for it"
+    for _ in range(CALLS):
+        model(random_batch([4]))
+    assert asked == [packed_layer] * len(model.layers)
