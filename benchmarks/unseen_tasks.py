@@ -37,25 +37,27 @@ def main() -> None:
     torch.set_num_threads(1)
     described, name, done = begun("unseen_tasks", options.out)
     for task in options.tasks:
-        key = f"{options.label or Path(options.model).name}, {task}"
+        key = f"{options.label or Path(options.model).name}, {task}" + (", calibrated" if options.calibrate else "")
         if key not in done:
             with tempfile.TemporaryDirectory() as folder:
-                done[key] = _cell(options.model, options.labels, TASKS[task](options.data), Path(folder))
+                done[key] = _cell(options, TASKS[task](options.data), Path(folder))
             settings = {"labels": options.labels, "seeds": 1}
             write_result(name, {"machine": described, "settings": settings, "cells": done})
         print(key, json.dumps(done[key]), flush=True)
 
 
-def _cell(model: str, labels: int, parts: tuple[Rows, Rows], folder: Path) -> dict[str, Any]:
+def _cell(options: argparse.Namespace, parts: tuple[Rows, Rows], folder: Path) -> dict[str, Any]:
     """The scores of the fine-tuned model, the bag of words and their mean, and the processor seconds of `finetune`."""
     train, test = (folder / f"{name}.csv" for name in ("train", "test"))
-    for path, rows, count in ((train, parts[0], labels), (test, parts[1], MOST_SCORED)):
+    for path, rows, count in ((train, parts[0], options.labels), (test, parts[1], MOST_SCORED)):
         order = generator(0, "unseen tasks", path is test).permutation(len(rows))[:count]
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *(rows[number] for number in order.tolist())])
     start = time.process_time()
     with quiet():
-        report = bertsmith.finetune(model, "classification", folder / "run", train=train, seeds=1).report
+        report = bertsmith.finetune(
+            options.model, "classification", folder / "run", train=train, seeds=1, calibrate=options.calibrate
+        ).report
         seconds = time.process_time() - start
         ours, bag = folder / "run" / "model", folder / "run" / "bag-of-words"
         found = {
@@ -138,6 +140,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", default="starter", help="what is fine-tuned")
     parser.add_argument("--label", help="its name in the results")
     parser.add_argument("--labels", type=int, default=1_000, help="the size of the sample")
+    parser.add_argument("--calibrate", action="store_true", help="fit a temperature on the dev set")
     parser.add_argument("--out", help="name of the result file, without .json")
     return parser.parse_args()
 
