@@ -340,6 +340,11 @@ def test_a_file_or_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> N
         read_texts(tmp_path / "folder.csv")
 
 
+def test_a_folder_in_place_of_a_table_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"found the folder .*; name a file in it"):
+        read_table(tmp_path)
+
+
 def test_a_parquet_file_without_rows_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
     with pytest.raises(InputError, match="found none"):

@@ -19,7 +19,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
-from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
+from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, lines_of_baselines, verdict
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
@@ -133,6 +133,32 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(kind: str, t
         assert given[key] == pytest.approx(wanted[key], abs=1e-3)
 
 
+def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
+    def said(bag: float, **more: object) -> str:
+        report = {
+            "metric": "accuracy",
+            "best": "seed-1",
+            "train_examples": 90,
+            "intervals": {"accuracy": [0.6, 0.8]},
+            "runs": [{"folder": "seed-1", "scores": {"accuracy": 0.7}}],
+            "baselines": [
+                {"name": BAG, "scores": {"accuracy": bag}, "intervals": {}, "seconds": 1.0, "train_examples": 90}
+            ],
+            "with_bag_of_words": {"accuracy": 0.75},
+            **more,
+        }
+        return next(line for line in lines_of_baselines(report) if "averaged with" in line)
+
+    better = {
+        "name": BAG, "metric": "accuracy", "score": 0.72, "of_model": 0.7, "examples": 100,
+        "compared": "accuracy", "difference": 0.02, "low": -0.01, "high": 0.05,
+    }
+    assert "0.7500 (--model RUN/model --also RUN/bag-of-words); the two tie" in said(0.65)
+    assert "the two tie" in said(0.72, better_baseline={**better, "p_value": 0.3})
+    assert "the two tie" not in said(0.72, better_baseline={**better, "p_value": 0.01})
+    assert "the two tie" not in said(0.5)
+
+
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
 def test_the_bag_of_words_is_kept_and_answers_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of(kind)
@@ -157,7 +183,7 @@ def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     alone = [load_predictor(tmp_path / "run" / name, device="cpu") for name in ("model", BAG_FOLDER)]
     scores, answers = both.evaluate(data.dev)
     assert report["with_bag_of_words"] == pytest.approx(scores)
-    assert any(line.endswith("(--model RUN/model --also RUN/bag-of-words)") for line in summary_lines(report))
+    assert any("(--model RUN/model --also RUN/bag-of-words)" in line for line in summary_lines(report))
     found = [one.to_dict()["probabilities"] for one in answers]
     parts = [[one.to_dict()["probabilities"] for one in predictor.predict(data.dev)] for predictor in alone]
     for mixed, first, second in zip(found, *parts, strict=True):

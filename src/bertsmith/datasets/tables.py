@@ -87,8 +87,10 @@ def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
-            found=f"'{shown(str(path))}'",
-            fix="rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
+            found=f"{'the folder ' if path.is_dir() else ''}'{shown(str(path))}'",
+            fix="name a file in it"
+            if path.is_dir()
+            else "rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
         )
     if suffix == ".parquet":
         return _parquet_rows(path)

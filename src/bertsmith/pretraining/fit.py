@@ -7,7 +7,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.progress import warn
+from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.normalize import TextRules
@@ -15,6 +15,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
+FEW_HELD_OUT = 2_000  # tokens, of which about 300 are masked: the loss is then known to about 0.2 nats
 
 
 def check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
@@ -47,6 +48,15 @@ def check_precision(precision: str) -> None:
         found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
+
+
+def tell_of_few_held_out(held_out: Corpus | None) -> None:
+    """Tells the user if the held-out part is so short that its scores are a matter of chance."""
+    if held_out is not None and held_out.num_tokens < FEW_HELD_OUT:
+        tell(
+            f"held out: {counted(held_out.num_tokens, 'token')}, too few for scores that mean something; for more, "
+            "build the corpus with another --held-out, or with more and shorter documents (--form)"
+        )
 
 
 def check_fit(

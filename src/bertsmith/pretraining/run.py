@@ -25,7 +25,7 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
-from bertsmith.pretraining.fit import check_fit, check_precision, check_rules
+from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, tell_of_few_held_out
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -248,6 +248,7 @@ def workload_of(
             f"the random next sentences of {data.objective} mostly come from another language of the corpus, which is "
             "easy to see; --objective mlm does without them"
         )
+    tell_of_few_held_out(source.held_out())
     if data.whole_word and not data.chinese_words:
         warn_of_single_characters(vocabulary, unigram)
     if settings.compile:

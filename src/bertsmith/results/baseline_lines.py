@@ -46,9 +46,16 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f} "
             "(--model RUN/model --also RUN/bag-of-words)"
+            + ("; the two tie, and then their mean is the safer choice" if _ties_with_bag(report) else "")
         )
     better = report.get("better_baseline")
     return [*lines, *_tie(report), *([verdict(better)] if better else [])]
+
+
+def _ties_with_bag(report: Mapping[str, Any]) -> bool:
+    """Whether the bag of words is not told apart from the best training, whichever of the two is ahead."""
+    better = report.get("better_baseline", {})
+    return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)
 
 
 def _tie(report: Mapping[str, Any]) -> list[str]:
@@ -56,17 +63,22 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
 
     Baselines that are better have a line of their own, see `verdict`.
     """
-    metric = report["metric"]
-    if metric not in report.get("intervals", {}):
-        return []
-    trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
-    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
-    best, low = trainings.pop(report["best"]), report["intervals"][metric][0]
-    tied = {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
+    tied = _tied(report)
     if not tied:
         return []
     named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
     return [f"a tie within the interval of {report['best']}: {named}; more dev examples would tell them apart"]
+
+
+def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """The scores of trainings and cheap systems that are no better, but within the interval of the best training."""
+    metric = report["metric"]
+    if metric not in report.get("intervals", {}):
+        return {}
+    trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
+    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
+    best, low = trainings.pop(report["best"]), report["intervals"][metric][0]
+    return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
 
 
 def verdict(better: Mapping[str, Any]) -> str:

@@ -190,13 +190,13 @@ def read_task(
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
-        digests["dev"] = digest_file(dev)
-        if digests["dev"] == digests["train"]:
-            warn("the dev examples are the training examples; their scores say nothing about other texts")
         form = form_of_file(dev) if name in FORMS else name
         others = read_examples(
             form, dev, columns, scheme=spec.scheme, map_labels=map_labels if form == name else None
         ).examples
+        digests["dev"] = digest_file(dev)
+        if digests["dev"] == digests["train"]:
+            warn("the dev examples are the training examples; their scores say nothing about other texts")
         data = TaskData(train=examples, dev=others, digests=digests)
     if spec.kind == "similarity" and data.dev:
         metrics = metrics_of_examples(data.dev)
