@@ -150,8 +150,15 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
         return next(line for line in lines_of_baselines(report) if "averaged with" in line)
 
     better = {
-        "name": BAG, "metric": "accuracy", "score": 0.72, "of_model": 0.7, "examples": 100,
-        "compared": "accuracy", "difference": 0.02, "low": -0.01, "high": 0.05,
+        "name": BAG,
+        "metric": "accuracy",
+        "score": 0.72,
+        "of_model": 0.7,
+        "examples": 100,
+        "compared": "accuracy",
+        "difference": 0.02,
+        "low": -0.01,
+        "high": 0.05,
     }
     assert "0.7500 (--model RUN/model --also RUN/bag-of-words); the two tie" in said(0.65)
     assert "the two tie" in said(0.72, better_baseline={**better, "p_value": 0.3})

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bertsmith.checkpoints.assembly import TaskModel, save_pretrained
+from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
@@ -25,7 +25,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, load_base, require_base, require_divisible, with_vectors
+from bertsmith.finetuning.base_model import base_options, fitted, require_base, require_divisible, with_vectors
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
@@ -119,7 +119,7 @@ class FinetuningJob:
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         whole_head = dataclasses.replace(task.head, own=own_head)
-        tokenizer = load_base(folder, whole_head, settings, seed=0, mapped=True).tokenizer
+        tokenizer = load_for_task(folder, whole_head, mapped=True, **base_options(folder, settings)).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -201,9 +201,9 @@ class FinetuningJob:
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
 
-    def untrained_model(self) -> TaskModel:
-        """The base model with a new head, to look at: its parameters are those of the folder, not copies."""
-        return load_base(self.folder, self.head, self.settings, seed=0, mapped=True)
+    def first_model(self, **options: Any) -> TaskModel:
+        """The base model with a new head; options as of `load_for_task`."""
+        return load_for_task(self.folder, self.head, **options, **base_options(self.folder, self.settings))
 
     def epoch_units(self) -> int:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
@@ -287,7 +287,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
-        model = load_base(self.folder, self.head, self.settings, seed=seed, division=self.division(rank)).model
+        model = self.first_model(seed=seed, division=self.division(rank)).model
         if self.settings.start == "linear":
             start, layer = self.linear_start, f"{self.head.saved_part}."
             with whole_parameters(model, [name for name, _ in model.named_parameters() if name.startswith(layer)]):
@@ -392,9 +392,10 @@ class FinetuningJob:
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
-        pooler = ("pooler",) if self.head.uses_pooler(model.config) else ()
-        parts = () if self.head.is_vector else (self.head.saved_part, *pooler)
-        save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
+        trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
+        save_pretrained(
+            folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
+        )
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
