@@ -265,7 +265,7 @@ before = set(sys.modules)
 import bertsmith
 bertsmith.load(sys.argv[1], device="cpu").embed(["the film"])
 slow = {"torch._dynamo", "sympy", "matplotlib", "sklearn", "httpx", "scipy.optimize", "scipy.sparse", "scipy.stats"}
-slow |= {"rich", "typer", "pydantic", "transformers", "tokenizers", "torch.distributed.fsdp", "pyarrow.parquet"}
+slow |= {"rich", "typer", "pydantic", "transformers", "tokenizers", "torch.distributed.fsdp"}
 sys.exit(" ".join(slow & set(sys.modules) - before) or None)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "model")]
