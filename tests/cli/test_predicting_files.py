@@ -46,6 +46,7 @@ def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_writte
     model, tagger = write_model(tmp_path / "model", "single"), write_model(tmp_path / "tagger", "tags")
     (tmp_path / "in.csv").write_text("text\nthe film\n")
     (tmp_path / "taken.csv").write_text("text,prediction\nthe film,1\n")
+    (tmp_path / "labels.csv").write_text("text,label\nthe film,1\n")
     (tmp_path / "words.conll").write_text("the\nfilm\n")
     out = tmp_path / "out.csv"
     for arguments, said in (
@@ -55,6 +56,8 @@ def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_writte
         (("--data", tmp_path / "in.csv", "--out", tmp_path / "in.csv"), "an output apart from the input"),
         (("--data", tmp_path / "taken.csv", "--out", out), "no column 'prediction'"),
         (("--data", tmp_path / "in.csv", "--out", tmp_path / "out.txt"), "ends in .csv"),
+        (("--data", tmp_path / "in.csv", "--out", tmp_path / "labels.csv", "--replace"), "no other file is replaced"),
+        (("--data", tmp_path / "in.csv", "--task", "mnli-mm"), "expected --test with --task"),
         (("--data", tmp_path / "in.csv", "--test", tmp_path / "in.csv"), "a single source of texts"),
     ):
         refused = run("predict", "--model", model, *arguments)
@@ -64,3 +67,6 @@ def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_writte
     assert refused.code == 1
     assert "expected a table with --out" in refused.err
     assert not out.exists()
+    assert (tmp_path / "labels.csv").read_text() == "text,label\nthe film,1\n"
+    again = ("predict", "--model", model, "--data", tmp_path / "in.csv", "--out", out)
+    assert [run(*again).code, run(*again).code, run(*again, "--replace").code] == [0, 1, 0]

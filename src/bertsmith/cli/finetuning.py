@@ -322,6 +322,9 @@ def predict(
         found="no --out" if out is None else "--data",
         fix="name the .jsonl file",
     )
+    if test is None:
+        for option, value in (("--submission", submission), ("--task", task)):
+            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
     if data is not None:
         options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
         if out is None:
@@ -329,8 +332,6 @@ def predict(
         else:
             answered = answered_files.write_predictions(model, data, out, replace=replace, **options)
     elif test is None:
-        for option, value in (("--submission", submission), ("--task", task)):
-            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
         predict_typed = functools.partial(

@@ -14,7 +14,7 @@ from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.files import write_text
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.predictor import Predictor
-from bertsmith.outputs import TABLE, require_output
+from bertsmith.outputs import PREDICTION_TABLE, require_output
 from bertsmith.settings import require, split_settings
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.label_prediction import LabelPrediction
@@ -74,7 +74,7 @@ def write_predictions(
 
     Args:
         out: the CSV file to write.
-        replace: an existing CSV file may be replaced.
+        replace: an existing table of predictions may be replaced.
         device, precision, head, also, columns: as in `predict_file`.
 
     Raises:
@@ -82,7 +82,7 @@ def write_predictions(
         ConfigError: the table has a column of that name already, or the model answers with neither labels nor numbers.
         BertsmithError: as in `predict_file`.
     """
-    require_output(out, TABLE, inputs=[data], replace=replace)
+    require_output(out, PREDICTION_TABLE, inputs=[data], replace=replace)
     require(
         suffix_of(data) in SUFFIXES,
         expected=f"a table with --out, a file that ends in {', '.join(SUFFIXES)}",
