@@ -1,13 +1,12 @@
 """The model that a fine-tuning starts from: what it must have for the settings, and how it is loaded."""
 
 import dataclasses
+from typing import Any
 
-from bertsmith.checkpoints.assembly import TaskModel, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import nearest
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.heads.task_head import Head
-from bertsmith.processes.sharding import Division
 from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, SOFTMAX, TRIPLET
@@ -54,35 +53,13 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
     )
 
 
-def load_base(
-    folder: ModelFolder,
-    head: Head,
-    settings: FinetuningSettings,
-    *,
-    seed: int,
-    division: Division | None = None,
-    mapped: bool = False,
-) -> TaskModel:
-    """The base model with a new head, and what else the settings train.
-
-    Args:
-        division, mapped: see `load_for_task`.
-    """
+def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[str, Any]:
+    """What the settings ask of the base model and of its new head: arguments of `load_for_task`."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
-    layers, predicts = settings.reinit_layers, settings.language_model_loss > 0
-    return load_for_task(
-        folder,
-        head,
-        keep_head=False,
-        seed=seed,
-        changes=changes,
-        reinit_layers=layers,
-        predicts=predicts,
-        division=division,
-        mapped=mapped,
-    )
+    predicts = settings.language_model_loss > 0
+    return {"keep_head": False, "changes": changes, "reinit_layers": settings.reinit_layers, "predicts": predicts}
 
 
 def require_divisible(head: Head, settings: FinetuningSettings, *, is_taught: bool) -> None:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from bertsmith.finetuning.base_model import load_base
 from bertsmith.progress import counted
 
 if TYPE_CHECKING:
@@ -11,7 +10,7 @@ if TYPE_CHECKING:
 
 def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
-    base = load_base(job.folder, job.head, job.settings, seed=0, mapped=True)
+    base = job.first_model(seed=0, mapped=True)
     added = base.model.num_head_parameters
     unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
     missing = [part for part in base.new_parts if part not in unread]
