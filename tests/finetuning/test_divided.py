@@ -1,4 +1,4 @@
-"""Models divided among processes are fine-tuned like whole ones, and any number of processes goes on with a run."""
+"""Models divided among processes are fine-tuned like whole ones, and any number of processes resumes a run."""
 
 import shutil
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_divided_model_is_fine_tuned_like_a_whole_one(base: Path, two: Path, t
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_another_number_of_processes_goes_on(base: Path, two: Path, tmp_path: Path, processes: int) -> None:
+def test_another_number_of_processes_resumes(base: Path, two: Path, tmp_path: Path, processes: int) -> None:
     parts = two / STOPPED / "seed-1" / "checkpoints" / "step-00000002"
     assert len(list(parts.glob("model-*-of-00002.safetensors"))) == 2
     shutil.copytree(two / STOPPED, tmp_path / STOPPED)

@@ -53,8 +53,8 @@ def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: b
     )
 
 
-def base_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[str, Any]:
-    """Arguments of `load_for_task` for a base model: a new head, the dropout, and what else the settings train."""
+def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[str, Any]:
+    """What the settings ask of the base model and of its new head: arguments of `load_for_task`."""
     changes: dict[str, float | None] = {}
     if settings.dropout is not None:
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}

@@ -25,7 +25,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import base_options, fitted, require_base, require_divisible, with_vectors
+from bertsmith.finetuning.base_model import fitted, loading_options, require_base, require_divisible, with_vectors
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
@@ -118,8 +118,8 @@ class FinetuningJob:
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
-        whole_head = dataclasses.replace(task.head, own=own_head)
-        tokenizer = load_for_task(folder, whole_head, mapped=True, **base_options(folder, settings)).tokenizer
+        own = dataclasses.replace(task.head, own=own_head)
+        tokenizer = load_for_task(folder, own, mapped=True, **loading_options(folder, settings)).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -201,24 +201,21 @@ class FinetuningJob:
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
 
-    def first_model(self, **options: Any) -> TaskModel:
-        """The base model with a new head; options as of `load_for_task`."""
-        return load_for_task(self.folder, self.head, **options, **base_options(self.folder, self.settings))
-
     def epoch_units(self) -> int:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
-    def division(self, rank: Rank) -> Division | None:
-        """How the model is divided among processes; None if each of them holds all of it.
+    def first_model(self, *, seed: int, division: Division | None = None, mapped: bool = False) -> TaskModel:
+        """The base model with a new head, before the first step; see `load_for_task`."""
+        options = loading_options(self.folder, self.settings)
+        return load_for_task(self.folder, self.head, seed=seed, division=division, mapped=mapped, **options)
 
-        Raises:
-            ConfigError: it cannot be divided.
-        """
-        if not self.training.shard or rank.count == 1:
-            return None
-        require_divisible(self.head, self.settings, is_taught=self.teaching is not None)
-        return Division(rank, self.runtime.torch_device)
+    def division(self, rank: Rank) -> Division | None:
+        """How the model is divided among processes, see `require_divisible`; None if each of them holds all of it."""
+        if self.training.shard and rank.count > 1:
+            require_divisible(self.head, self.settings, is_taught=self.teaching is not None)
+            return Division(rank, self.runtime.torch_device)
+        return None
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -289,9 +286,8 @@ class FinetuningJob:
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.first_model(seed=seed, division=self.division(rank)).model
         if self.settings.start == "linear":
-            start, layer = self.linear_start, f"{self.head.saved_part}."
-            with whole_parameters(model, [name for name, _ in model.named_parameters() if name.startswith(layer)]):
-                start.copy_to(model.output_layer)
+            with whole_parameters(model, f"{self.head.saved_part}."):
+                self.linear_start.copy_to(model.output_layer)
         workload = workload_of(self.head)(
             model,
             self.task,

@@ -63,8 +63,7 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
         corpus: the corpus that it will be trained on.
         seed: seed of the random directions.
     """
-    changed = [name for name, _ in model.named_parameters() if name.startswith(_CHANGED)]
-    with whole_parameters(model, changed):
+    with whole_parameters(model, *_CHANGED):
         _initialize(model, corpus, seed)
 
 

@@ -14,7 +14,7 @@ Source: Rajbhandari et al. (2020), "ZeRO: Memory Optimizations Toward Training T
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,15 +129,18 @@ def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
 
 
 @contextlib.contextmanager
-def whole_parameters(model: nn.Module, names: Iterable[str]) -> Iterator[None]:
+def whole_parameters(model: nn.Module, *beginnings: str) -> Iterator[None]:
     """Has the whole tensors as some parameters of a model inside the block; after it, each process keeps its rows.
 
     All processes do the same in the block, where there is no forward pass. No-op if the model is not divided.
+
+    Args:
+        beginnings: of the names of these parameters.
     """
     if not is_divided(model):
         yield
         return
-    divided = {name: model.get_parameter(name) for name in names}
+    divided = {name: one for name, one in model.named_parameters() if name.startswith(beginnings)}
     for name, parameter in divided.items():
         put_parameter(model, name, nn.Parameter(whole(own_rows(parameter), parameter).detach(), requires_grad=False))
     yield
