@@ -283,7 +283,7 @@ def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
 def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     monkeypatch.setattr("bertsmith.progress.SECONDS_BETWEEN_PLAIN_LINES", 0)
-    monkeypatch.setattr("bertsmith.cli.finetuning.count_lines", lambda stream: 3)
+    monkeypatch.setattr("bertsmith.cli.prediction.count_lines", lambda stream: 3)
     answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n{HAM}\n".encode())
     *_, last, end = answer.err.splitlines()
     assert last.startswith("predicting: 3 of 3 texts (100%), ")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.finetuning import evaluate_settings
 from bertsmith.cli.options import (
     VERIFY,
     JsonOption,
@@ -15,6 +14,7 @@ from bertsmith.cli.options import (
     print_table,
     say,
 )
+from bertsmith.cli.prediction import evaluate_settings
 
 SourceArgument = Annotated[
     str,

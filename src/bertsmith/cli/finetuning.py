@@ -1,40 +1,24 @@
-"""Commands for tasks: fine-tuning, evaluation, prediction."""
+"""The command that fine-tunes a model on a task."""
 
-import functools
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bertsmith.cli.options import (
-    AlsoOption,
-    DeviceOption,
     DevOption,
-    EngineOption,
-    FormatOption,
     HeadOption,
-    JsonOption,
     MapOption,
     ModelOption,
-    PrecisionOption,
     ResumeRunOption,
     SeedsOption,
     given,
     label_map,
-    note,
-    note_cut,
     own_head,
-    print_json,
     print_table,
     say,
 )
-from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
-from bertsmith.settings import require
-
-if TYPE_CHECKING:
-    from bertsmith.library.labelled import Evaluation, Int8Report
 
 TaskOption = Annotated[
     str,
@@ -163,243 +147,3 @@ def finetune(
         say(line)
     say(f"model: {out / 'model'}")
     say(f"report: {write_finetuning_report([out])}")
-
-
-def evaluate_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `evaluate`."""
-    from bertsmith.tasks.settings import ColumnSettings
-
-    return (ColumnSettings,)
-
-
-def evaluate(
-    model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
-    task: FormatOption = None,
-    json: JsonOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "fp32",
-    head: HeadOption = None,
-    map_labels: MapOption = None,
-    also: AlsoOption = None,
-    **values: Any,
-) -> None:
-    """Print the official scores of a fine-tuned model on a labelled file.
-
-    The 95% confidence interval of a proportion, such as accuracy, is exact (Clopper-Pearson). Those of other scores
-    come from resampling the examples with replacement (2,000 draws), and are left out if all draws give the same score.
-    A model from another tool does not record what it was trained on: name its task with --task to get the official
-    scores.
-    """
-    from bertsmith.library.labelled import evaluate as evaluate_on
-
-    found = evaluate_on(
-        model,
-        data,
-        task=task,
-        map_labels=label_map(map_labels),
-        device=device,
-        precision=precision,
-        head=own_head(head),
-        also=also or (),
-        **given(values),
-    )
-    note_cut(found.cut_texts, found.cut_tokens)
-    _print(found, json)
-
-
-def quantize_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `quantize`."""
-    return evaluate_settings()
-
-
-def quantize(
-    model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
-    task: FormatOption = None,
-    limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
-    json: JsonOption = False,
-    head: HeadOption = None,
-    map_labels: MapOption = None,
-    **values: Any,
-) -> None:
-    """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
-
-    The weights do not change; the record is in the model's metadata, and other commands follow it with
-    `--precision int8`.
-    """
-    from bertsmith.library.labelled import quantize as measure
-
-    names = label_map(map_labels)
-    _print(measure(model, data, task=task, map_labels=names, limit=limit, head=own_head(head), **given(values)), json)
-
-
-def predict_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `predict`."""
-    return evaluate_settings()
-
-
-def predict(
-    model: ModelOption,
-    engine: EngineOption = "local",
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="instead of stdin: a table (.csv, .tsv, .jsonl, .parquet), or another file of the model's task; "
-            "labels are not needed",
-        ),
-    ] = None,
-    test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
-    ] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for an MNLI model")
-    ] = None,
-    submission: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="print nothing, and write to this file: the objects of --json (.jsonl), or with --data the table with "
-            "columns prediction and probability (.csv)",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="with a .jsonl file: resume an unfinished one; give the same lines again")
-    ] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out or --submission")] = False,
-    json: JsonOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "fp32",
-    head: HeadOption = None,
-    also: AlsoOption = None,
-    **values: Any,
-) -> None:
-    """Print the model's prediction, with probabilities, for each line of stdin, or each row of a table.
-
-    A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
-    {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
-    {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
-    sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the
-    predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
-    """
-    from bertsmith.cluster.predictions import digests_of_model
-    from bertsmith.datasets.examples import is_blank
-    from bertsmith.library import answered_files, lines
-    from bertsmith.library.prediction_files import kept_predictions
-
-    own = own_head(head)
-    for name in given(values):
-        option = f"--{name.replace('_', '-')}"
-        require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
-    require(
-        data is None or (test is None and engine == "local"),
-        expected="a single source of texts with --data",
-        found="--test" if test is not None else "--engine",
-        fix="leave one of the two out",
-    )
-    require(
-        test is None or not also,
-        expected="texts on stdin for several models",
-        found="--also with --test",
-        fix="leave one of the two out",
-    )
-    require(
-        test is None or engine == "local",
-        expected="texts on stdin for a cluster",
-        found="--engine with --test",
-        fix="leave one of the two out",
-    )
-    require(
-        out is None or test is None, expected="texts on stdin for --out", found="--test", fix="leave one of the two out"
-    )
-    require(
-        not resume or (out is not None and data is None),
-        expected="--out with --resume, and texts on stdin",
-        found="no --out" if out is None else "--data",
-        fix="name the .jsonl file",
-    )
-    if test is None:
-        for option, value in (("--submission", submission), ("--task", task)):
-            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
-    if data is not None:
-        options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
-        if out is None:
-            answered = answered_files.predict_file(model, data, **options)
-        else:
-            answered = answered_files.write_predictions(model, data, out, replace=replace, **options)
-    elif test is None:
-        stdin = stdin_bytes()
-        total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
-        predict_typed = functools.partial(
-            lines.predict_lines,
-            model,
-            total=total,
-            device=device,
-            precision=precision,
-            head=own,
-            also=also or (),
-            engine=engine,
-        )
-        if out is None:
-            answered = predict_typed(typed)
-        else:
-            models = [digests_of_model(one) or str(one) for one in (model, *(also or ()))]
-            made_of = {"models": models, "precision": precision, "head": None if own is None else own.__name__}
-            answered = kept_predictions(
-                out,
-                typed,
-                lambda texts, done: predict_typed(texts, done=done),
-                made_of,
-                resume=resume,
-                replace=replace,
-            )
-    elif submission is not None:
-        place = lines.write_submission(
-            model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
-        )
-        say(str(place))
-        return
-    else:
-        answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
-    cut_texts = cut_tokens = empty = 0
-    for example, prediction in answered:
-        cut_texts += prediction.cut_tokens > 0
-        cut_tokens += prediction.cut_tokens
-        empty += is_blank(example)
-        if out is not None:
-            continue
-        if json:
-            print_json({"id": example.id, **prediction.to_dict()})
-        else:
-            say(prediction.line())
-    note_cut(cut_texts, cut_tokens)
-    if out is not None:
-        say(str(out))
-    if empty:
-        note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
-
-
-def _print(found: "Evaluation | Int8Report", json: bool) -> None:
-    """Writes a result to stdout, as one line of JSON or as text."""
-    if json:
-        print_json(found.to_dict())
-        return
-    for line in found.lines():
-        say(line)
-
-
-def glue(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
-    ],
-) -> None:
-    """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
-    from bertsmith.results.glue_table import glue_lines, read_scores
-
-    for line in glue_lines(read_scores(runs)):
-        say(line)
