@@ -177,7 +177,7 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
     model, out, texts = write_model(tmp_path / "model", "single"), tmp_path / "found.jsonl", b"good\n\nbad\n"
     printed = run("predict", "--model", model, "--json", stdin=texts).out
     answer = run("predict", "--model", model, "--out", out, stdin=texts)
-    assert (answer.code, answer.out) == (0, ""), answer.err
+    assert (answer.code, answer.out.strip()) == (0, str(out)), answer.err
     assert out.read_text(encoding="utf-8") == printed
     assert "overwrite it with --replace" in run("predict", "--model", model, "--out", out, stdin=texts).err
     assert run("predict", "--model", model, "--out", out, "--replace", stdin=b"good\n").code == 0

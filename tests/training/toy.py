@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import bertsmith
 from bertsmith.errors import BertsmithError
-from bertsmith.processes.distributed import begun_before
+from bertsmith.processes.distributed import started_before
 from bertsmith.randomness import generator
 from bertsmith.runtime import ALONE, Rank
 from bertsmith.settings import to_dict
@@ -180,7 +180,7 @@ def main() -> None:
     if rank.index == 1 and not rank.restarts:
         workload.die_at = arguments.die_at
     with process_group(rank, torch.device("cpu")):
-        resume = begun_before(arguments.resume, rank, arguments.path / SETTINGS_FILE)
+        resume = started_before(arguments.resume, rank, arguments.path / SETTINGS_FILE)
         run = RunFolder.prepare(arguments.path, {"train": to_dict(settings)}, resume=resume, rank=rank)
         train(workload, settings, run, rank=rank)
 

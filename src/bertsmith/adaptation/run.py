@@ -34,12 +34,12 @@ from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, write_json
 from bertsmith.locks import require_new_or_started
 from bertsmith.processes.distributed import (
-    begun_before,
     in_process_group,
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
     result_of_first_rank,
+    started_before,
 )
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
@@ -131,7 +131,7 @@ def adapt(
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
-    resume = begun_before(resume, rank, out / SETTINGS_FILE)
+    resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     domain_task = spec = data = None

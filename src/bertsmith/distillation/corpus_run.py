@@ -26,7 +26,7 @@ from bertsmith.errors import CheckpointError
 from bertsmith.locks import require_new_or_started
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
-from bertsmith.processes.distributed import begun_before, locked_by_first_rank, on_first_rank
+from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, started_before
 from bertsmith.progress import counted, tell
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
@@ -73,7 +73,7 @@ def distill_corpus(
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     rank = Rank.from_environment()
-    resume = begun_before(resume, rank, out / SETTINGS_FILE)
+    resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
     for name in ("init", "size", "config", "architecture", "initialization"):
         require(

@@ -32,11 +32,11 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import require_new_or_started
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.processes.distributed import (
-    begun_before,
     in_turn,
     locked_by_first_rank,
     on_first_rank,
     result_of_first_rank,
+    started_before,
 )
 from bertsmith.progress import said_once, tell
 from bertsmith.results.finished_run import MODEL_FOLDER
@@ -103,7 +103,7 @@ def distill_task(
         KeyboardInterrupt: interrupted; what was computed is kept.
     """
     rank = Rank.from_environment()
-    resume = begun_before(resume, rank, out)
+    resume = started_before(resume, rank, out)
     on_first_rank(lambda: require_new_or_started(out, resume=resume), rank)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)

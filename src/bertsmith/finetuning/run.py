@@ -25,12 +25,12 @@ from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJ
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.processes.distributed import (
-    begun_before,
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
     process_group,
     result_of_first_rank,
+    started_before,
 )
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
@@ -114,7 +114,7 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     rank = Rank.from_environment()
     with process_group(rank, choose(settings.device, settings.precision).torch_device):
-        is_resumed = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
         job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         return _received(_finetune(job, Path(out), seeds, names, rank, resume=is_resumed), rank)

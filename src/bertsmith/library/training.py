@@ -32,7 +32,7 @@ from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.processes.distributed import begun_before, in_process_group, on_first_rank, result_of_first_rank
+from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
 from bertsmith.results.finished_run import TABLE_FILE
@@ -111,7 +111,7 @@ def finetune(
     """
     rank = Rank.from_environment()
     begun_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
-    resume = begun_before(resume, rank, *begun_at)
+    resume = started_before(resume, rank, *begun_at)
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])
@@ -254,7 +254,7 @@ def pretrain(
     """
     if recipe is not None:
         settings["recipe"] = recipe
-    if not begun_before(resume, Rank.from_environment(), Path(out) / SETTINGS_FILE):
+    if not started_before(resume, Rank.from_environment(), Path(out) / SETTINGS_FILE):
         return run_pretraining(corpus, out, *settings_from_recipe(settings))
     if settings.get("size") == AUTO_SIZE:
         del settings["size"]  # the run has the size that was chosen when it started

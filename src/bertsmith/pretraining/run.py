@@ -34,13 +34,13 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.processes.distributed import (
-    begun_before,
     in_turn,
     locked_by_first_rank,
     on_every_rank,
     on_first_rank,
     process_group,
     result_of_first_rank,
+    started_before,
 )
 from bertsmith.processes.sharding import Division
 from bertsmith.products.compiled import compile_layers
@@ -103,7 +103,7 @@ def pretrain(
         fix="leave one out",
     )
     with process_group(rank, runtime.torch_device):
-        is_resumed = begun_before(resume, rank, Path(out) / SETTINGS_FILE)
+        is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
         return _pretrain(
             Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime
         )

@@ -96,14 +96,14 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
     return joined
 
 
-def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
-    """Whether to resume: if asked, or if `torchrun` has restarted processes that had begun one of these places.
+def started_before(resume: bool, rank: Rank, *places: Path) -> bool:
+    """Whether to resume: if requested, or if `torchrun` has restarted processes that had started a run in one of these places.
 
     The store of `torchrun`, which survives restarts, has the places that did not exist yet: what was there before is
-    another run, which is never resumed unasked.
+    another run, which is never resumed without a request.
     """
 
-    def is_begun() -> bool:
+    def is_started() -> bool:
         if resume or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             return resume
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -116,7 +116,7 @@ def begun_before(resume: bool, rank: Rank, *places: Path) -> bool:
                 begun = begun or bool(store.check([name]))
         return begun
 
-    return bool(result_of_first_rank(is_begun, rank))
+    return bool(result_of_first_rank(is_started, rank))
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
