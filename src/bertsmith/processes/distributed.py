@@ -97,7 +97,7 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def started_before(resume: bool, rank: Rank, *places: Path) -> bool:
-    """Whether to resume: if requested, or if `torchrun` has restarted processes that had started a run in one of these places.
+    """Whether to resume: if requested, or if `torchrun` restarted processes whose run is in one of these places.
 
     The store of `torchrun`, which survives restarts, has the places that did not exist yet: what was there before is
     another run, which is never resumed without a request.
