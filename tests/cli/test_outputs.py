@@ -61,6 +61,10 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
         "predict --model mrpc --test submitted/MRPC.tsv --submission", ("submitted/MRPC.tsv",), "",
         b"index\tprediction\t#1 String\t#2 String\n0\t1\tthe man\tthe store\n", "MRPC.tsv",
     ),
+    ("predict", "out"): Output("predict --model mrpc --out", (), ".jsonl", b'{"id": "1", "label": "0"}\n'),
+    ("predict", "out as .csv"): Output(
+        "predict --model single --data lines.csv --out", ("lines.csv",), ".csv", b"text,prediction\nthe man,0\n"
+    ),
     ("embed", "out"): Output("embed lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("features", "out"): Output("features lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("features", "out as .jsonl"): Output(
@@ -108,6 +112,7 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("some.vec").write_text("1 2\na 0 1\n")
     for name in ("lines.txt", "lines.npy", "lines.jsonl"):
         Path(name).write_text("the man\nthe store\n")
+    Path("lines.csv").write_text("text\nthe man\nthe store\n")
     Path("pairs.tsv").write_text("a b\tb a\nc\tc\n")
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
@@ -125,6 +130,7 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
             request.getfixturevalue(name)
     if "predict" in typed:
         write_model(tmp_path / "mrpc", "pair")
+        write_model(tmp_path / "single", "single")
         Path("submitted").mkdir()
         lines = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\tthe man\tthe store", ""]
         Path("submitted/MRPC.tsv").write_text("\n".join(lines), encoding="utf-8")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import FolderKind, digest_bytes, read_json, require_file
+from bertsmith.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
 from bertsmith.processes.sharding import own_rows, whole
 from bertsmith.tensor_file import write_tensors
 
@@ -97,14 +97,13 @@ def weight_file(folder: Path) -> Path:
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Writes tensors, one after another; those that share memory are written separately.
 
+    They may be those of the file that is replaced, which are mapped from it as a rule.
+
     Raises:
         OSError: the file cannot be written, for example because the disk is full; it names `path`.
     """
-    try:
-        with open(path, "wb") as file:
-            write_tensors(file, tensors, metadata={"format": "pt"})
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    with atomic_file(path) as file:
+        write_tensors(file, tensors, metadata={"format": "pt"})
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
