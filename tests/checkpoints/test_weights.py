@@ -6,7 +6,6 @@ import os
 import pickle
 import resource
 import stat
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from bertsmith.checkpoints import weights
 from bertsmith.checkpoints.weights import read_weights, write_safetensors
 from bertsmith.errors import BertsmithError, CheckpointError, InputError
 
@@ -181,11 +181,28 @@ def test_a_failed_write_raises_a_system_error_that_names_the_file(tmp_path):
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without space")
-def test_a_full_disk_is_said_to_be_full():
+def test_a_full_disk_is_said_to_be_full_and_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, TENSORS)
+    before = path.read_bytes()
+
+    def fill(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(weights, "write_tensors", fill)
     with pytest.raises(OSError, match="No space left on device") as caught:
-        write_safetensors(Path("/dev/full"), TENSORS)
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/dev/full")
+        write_safetensors(path, {"a": torch.zeros(3)})
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_weights_may_replace_the_file_that_they_are_mapped_from(tmp_path):
+    write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    mapped = read_weights(tmp_path)
+    write_safetensors(tmp_path / "model.safetensors", mapped)
+    assert all(torch.equal(tensor, TENSORS[name]) for name, tensor in mapped.items())
+    assert all(torch.equal(tensor, TENSORS[name]) for name, tensor in read_weights(tmp_path).items())
 
 
 def test_tensors_that_share_memory_are_written_separately(tmp_path):

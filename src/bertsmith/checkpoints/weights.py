@@ -102,8 +102,11 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the file cannot be written, for example because the disk is full; it names `path`.
     """
-    with atomic_file(path) as file:
-        write_tensors(file, tensors, metadata={"format": "pt"})
+    try:
+        with atomic_file(path) as file:
+            write_tensors(file, tensors, metadata={"format": "pt"})
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
