@@ -337,7 +337,7 @@ def remove_checkpoints(parent: Path, keep: int) -> None:
         TrainingError: the disk does not allow it; the newer ones are unchanged.
     """
     steps = checkpoint_steps(parent)
-    for step in steps[: len(steps) - keep]:
+    for step in steps[: max(0, len(steps) - keep)]:
         folder = checkpoint_folder(parent, step)
         doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
         with disk_errors(f"to remove '{folder}', which is no longer needed", _REMOVABLE):
