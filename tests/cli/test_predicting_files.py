@@ -33,6 +33,14 @@ def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: 
         assert row[4] == f"{one['probabilities'][one['label']]:.4f}"
 
 
+def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "single")
+    texts = ["the\rfilm", "the\nfilm", 'the "film", good']
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert run("predict", "--model", model, "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.csv").code == 0
+    assert [row[0] for row in rows_of(tmp_path / "out.csv")] == ["text", *texts]
+
+
 def test_numbers_have_no_probability(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "number")
     (tmp_path / "in.csv").write_text("text\nthe film\n")

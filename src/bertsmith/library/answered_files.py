@@ -107,13 +107,11 @@ def write_predictions(
         yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
-    stream = io.StringIO(newline="")
-    table = csv.writer(stream, lineterminator="\n")
-    table.writerow([*names, *added])
+    table = [_csv_row([*names, *added])]
     for row in rows:
         cells = {**row.values, **answers.get(row.place, {})}
-        table.writerow([cells.get(name, "") for name in (*names, *added)])
-    write_text(out, stream.getvalue())
+        table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
+    write_text(out, "".join(table))
 
 
 def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
@@ -121,6 +119,17 @@ def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> I
     read = ColumnSettings(**split_settings(columns, [ColumnSettings])[ColumnSettings])
     examples = read_examples(form_of(spec), data, read, gold=False, scheme=spec.scheme).examples
     yield from predictor.stream(iter(examples), total=len(examples))
+
+
+def _csv_row(cells: Sequence[str]) -> str:
+    r"""A row of a CSV file. A cell with any line end is quoted; `csv` quotes only the one that it writes itself.
+
+    >>> _csv_row(["a\rb", "c\nd", "e"])
+    '"a\rb","c\nd",e\n'
+    """
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cells(prediction: Prediction) -> Mapping[str, str]:
