@@ -82,7 +82,7 @@ class NGramModel:
         spec, bag = TaskSpec.from_dict(found["spec"], str(place)), BagOfWords.restored(found["bag"], str(place))
         if spec.kind not in KINDS:
             raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=_FIX)
-        outputs, place = task_for(spec).head.outputs, folder / NGRAM_WEIGHTS
+        outputs, place = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
         try:
             tensors = safetensors.numpy.load_file(place)
             linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
