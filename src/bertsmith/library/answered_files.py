@@ -103,7 +103,7 @@ def write_predictions(
         require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
     answers: dict[str, Mapping[str, str]] = {}
     for example, prediction in _answered(predictor, data, columns):
-        answers[example.place] = _cells(prediction)
+        answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
         yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
@@ -132,7 +132,7 @@ def _csv_row(cells: Sequence[str]) -> str:
     return stream.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _cells(prediction: Prediction) -> Mapping[str, str]:
+def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     """The new cells of a row.
 
     Raises:
@@ -147,6 +147,6 @@ def _cells(prediction: Prediction) -> Mapping[str, str]:
         fix="print the predictions, without --out; --json has all of them",
     )
     assert isinstance(prediction, LabelPrediction)
-    if abs(sum(prediction.probabilities) - 1) < 1e-6:
-        return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}
-    return {PREDICTION: "|".join(prediction.chosen)}
+    if multi_label:
+        return {PREDICTION: "|".join(prediction.chosen)}
+    return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}
