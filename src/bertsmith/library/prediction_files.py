@@ -127,7 +127,7 @@ class _Unfinished:
             raise self._others(f"only {count:,}")
 
     def add(self, size: int, file: BinaryIO) -> None:
-        """Counts a prediction of so many bytes that was written."""
+        """Counts a prediction that was written, with its size in bytes."""
         lines, so_far, _ = self._counted
         self._digest.add([self._waiting.popleft()])
         self._counted = (lines + 1, so_far + size, str(self._digest))
