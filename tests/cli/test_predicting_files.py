@@ -4,6 +4,14 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
+
+from bertsmith.baselines.bag_of_words import BagOfWords
+from bertsmith.baselines.linear import LinearModel
+from bertsmith.baselines.n_grams import NGramModel
+from bertsmith.datasets.examples import TextExample
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import TaskSpec
 from cli.test_predicting import write_model
 
 TABLE = '\ufeffid;body;other\r\n1;"the film; it\r\nwas good";x\r\n2; ;y\r\n3;the plot;z\r\n'
@@ -31,6 +39,25 @@ def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: 
     for row, one in zip((first, third), printed, strict=True):
         assert row[3] == one["label"]
         assert row[4] == f"{one['probabilities'][one['label']]:.4f}"
+
+
+def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "single")
+    texts = ["the\rfilm", "the\nfilm", 'the "film", good']
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert run("predict", "--model", model, "--data", tmp_path / "in.jsonl", "--out", tmp_path / "out.csv").code == 0
+    assert [row[0] for row in rows_of(tmp_path / "out.csv")] == ["text", *texts]
+
+
+def test_several_labels_are_written_also_if_their_probabilities_add_up_to_one(run, tmp_path: Path) -> None:
+    bag = BagOfWords([TextExample(id="", first="the film", second=None)], TaskSettings(), 2)
+    linear = LinearModel(weight=np.zeros((2, bag.num_columns), np.float32), bias=np.zeros(2, np.float32), penalty=0.0)
+    spec = TaskSpec(kind="classification", name="multi-label", labels=("a", "b"), multi_label=True)
+    NGramModel(spec=spec, bag=bag, linear=linear).write(tmp_path / "model")
+    (tmp_path / "in.csv").write_text("text\nthe film\n")
+    asked = ("predict", "--model", tmp_path / "model", "--data", tmp_path / "in.csv", "--out", tmp_path / "out.csv")
+    assert run(*asked).code == 0
+    assert rows_of(tmp_path / "out.csv") == [["text", "prediction"], ["the film", "a|b"]]
 
 
 def test_numbers_have_no_probability(run, tmp_path: Path) -> None:

@@ -86,3 +86,21 @@ def test_an_invalid_line_keeps_the_predictions_before_it(engine, tmp_path) -> No
         list(written(model, out, engine, [*LINES[:4], '{"text": 3}']))
     assert len(list(written(model, out, engine, resume=True))) == len(LINES) - 4
     assert out.read_text().count("\n") == len(LINES)
+
+
+def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_path, monkeypatch) -> None:
+    model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
+    list(written(model, tmp_path / "one.jsonl", "local"))
+    real = prediction_files._Unfinished.add
+
+    def interrupted(self: Any, *given: Any) -> None:
+        if self._counted[0] == 6:
+            raise KeyboardInterrupt
+        real(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prediction_files._Unfinished, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(written(model, out, "local"))
+    assert len(list(written(model, out, "local", resume=True))) == len(LINES) - 6
+    assert out.read_bytes() == (tmp_path / "one.jsonl").read_bytes()

@@ -417,3 +417,8 @@ def test_a_table_that_is_named_is_not_read_as_prose(tmp_path: Path, name: str) -
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     with pytest.raises(InputError, match="a table or JSON by its name; save its texts"):
         list(read_documents([path]))
+
+
+def test_json_lines_are_read_under_any_name_with_that_form(tmp_path: Path) -> None:
+    path = write(tmp_path / "records.json", '{"text": "It rained."}\n')
+    assert [one.sentences for one in read_documents([path], ReadingSettings(form="jsonl"))] == [["It rained."]]

@@ -49,6 +49,7 @@ def test_a_folder_has_the_paragraphs_of_its_text_files(tmp_path: Path, monkeypat
     write(folder / "a.txt", "one\ntwo\n")
     write(folder / "deep" / "b.txt", "\n\nthree\n \nfour\n  five\n")
     write(folder / "empty.txt", "")
+    write(folder / "blank.txt", "\n \n")
     write(folder / "c.csv", "text\nno\n")
     assert read_text_set(folder) == TextSet(ids=("a", "deep/b:3", "deep/b:5"), texts=("one two", "three", "four five"))
     assert "not .txt files, not read: 1" in capsys.readouterr().err

@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bertsmith.datasets.examples import TextExample
+from bertsmith.settings import from_dict
 from bertsmith.tasks.settings import WINDOWED, TaskSettings
 
 MOST_TERMS = 50_000  # of each kind; the most frequent are kept
@@ -63,16 +64,27 @@ class BagOfWords:
         return {"pair": self._pair, "spaces": spaces, "settings": dataclasses.asdict(self._settings)}
 
     @staticmethod
-    def restored(state: Mapping[str, Any]) -> "BagOfWords":
-        """The columns whose `state` this is."""
+    def restored(state: Mapping[str, Any], where: str) -> "BagOfWords":
+        """The columns whose `state` this is.
+
+        Args:
+            where: the file of the state, for messages.
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
+        """
+        settings = from_dict(TaskSettings, state["settings"], where)
         empty = TextExample(id="", first="", second="" if state["pair"] else None)
-        bag = BagOfWords(
-            [empty], TaskSettings(**state["settings"]), 1 if len(state["spaces"]) > 1 else MANY_OUTPUTS + 1
-        )
+        bag = BagOfWords([empty], settings, 1 if len(state["spaces"]) > 1 else MANY_OUTPUTS + 1)
         for space, kept in zip(bag._spaces, state["spaces"], strict=True):
             space.numbers = {term: number for number, term in enumerate(kept["terms"])}
             space.rarity = np.array(kept["rarity"], dtype=np.float64)
         return bag
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return int(self.columns([TextExample(id="", first="", second="" if self._pair else None)]).shape[1])
 
     def columns(self, examples: Sequence[TextExample]) -> sp.csr_array:
         """The columns of examples, float32 [E, D]."""
@@ -93,6 +105,19 @@ class BagOfWords:
 
     def _texts(self, examples: Sequence[TextExample], place: int) -> list[str]:
         return [cut_text((example.first, example.second or "")[place], self._settings) for example in examples]
+
+
+def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:
+    """What keeps the "spaces" of a `state` from being terms with their inverse frequencies, in words; or ""."""
+    if len(spaces) not in (1, 2):
+        return f"{len(spaces)} kinds of terms"
+    for space in spaces:
+        terms, rarity = space["terms"], space["rarity"]
+        if not (set(map(type, terms)) <= {str} and set(map(type, rarity)) <= {int, float}):
+            return "terms or frequencies of another type"
+        if not len(set(terms)) == len(terms) == len(rarity) or not np.isfinite(np.array(rarity, np.float64)).all():
+            return f"{len(set(terms)):,} different terms with {len(rarity):,} frequencies, or one that is not finite"
+    return ""
 
 
 class _Space:

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import safetensors.numpy
 
-from bertsmith.baselines.bag_of_words import BagOfWords, cut_words
+from bertsmith.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples
@@ -31,6 +31,7 @@ from bertsmith.text.pack import PackedRows
 
 KINDS = ("classification", "regression")
 _FIX = "make it again with the command that wrote it"
+_SHAPE = {"spec": dict, "bag": {"pair": bool, "spaces": [{"terms": list, "rarity": list}], "settings": dict}}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,18 +73,31 @@ class NGramModel:
 
         Raises:
             InputError: there is none, or a file is damaged.
+            ConfigError: a setting is unknown or invalid.
         """
-        found = read_json(folder / NGRAM_TERMS)
-        if wrong := misfit(found, {"spec": dict, "bag": {"pair": bool, "spaces": list, "settings": dict}}):
-            raise InputError(expected=f"terms in '{folder / NGRAM_TERMS}'", found=wrong, fix=_FIX)
+        place = folder / NGRAM_TERMS
+        found = read_json(place)
+        if wrong := misfit(found, _SHAPE) or misfit_of_terms(found["bag"]["spaces"]):
+            raise InputError(expected=f"terms in '{place}'", found=wrong, fix=_FIX)
+        spec, bag = TaskSpec.from_dict(found["spec"], str(place)), BagOfWords.restored(found["bag"], str(place))
+        if spec.kind not in KINDS:
+            raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=_FIX)
+        outputs, place = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
         try:
-            tensors = safetensors.numpy.load_file(folder / NGRAM_WEIGHTS)
+            tensors = safetensors.numpy.load_file(place)
             linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
         except (safetensors.SafetensorError, KeyError, OSError) as error:
-            place = f"'{folder / NGRAM_WEIGHTS}'"
-            raise InputError(expected=f"weight and bias in {place}", found=str(error)[:80], fix=_FIX) from None
-        spec = TaskSpec.from_dict(found["spec"], str(folder / NGRAM_TERMS))
-        return cls(spec=spec, bag=BagOfWords.restored(found["bag"]), linear=linear)
+            raise InputError(expected=f"weight and bias in '{place}'", found=str(error)[:80], fix=_FIX) from None
+        shapes = (outputs, bag.num_columns), (outputs,)
+        both = (linear.weight, linear.bias)
+        if tuple(one.shape for one in both) != shapes or not all(np.isfinite(one).all() for one in both):
+            raise InputError(
+                expected=f"finite numbers of the shapes {shapes[0]} and {shapes[1]} in '{place}'",
+                found=f"{linear.weight.shape} and {linear.bias.shape}"
+                + ("" if all(np.isfinite(one).all() for one in both) else ", NaN or infinite"),
+                fix=_FIX,
+            )
+        return cls(spec=spec, bag=bag, linear=linear)
 
 
 def _rows(cut: Any) -> EncodedExamples:

@@ -58,11 +58,12 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def file_text(path: Path, *, what: str) -> str:
+def file_text(path: Path, *, what: str, may_be_blank: bool = False) -> str:
     r"""The text of a UTF-8 file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
         what: what the file should contain, for messages.
+        may_be_blank: whether the file may have nothing but white space.
 
     Raises:
         InputError: the file is missing, empty, binary, or not UTF-8; the message names the line.
@@ -76,7 +77,7 @@ def file_text(path: Path, *, what: str) -> str:
         while part := file.read(BLOCK_BYTES):
             parts.append(part)
     data = b"".join(parts)
-    if not data.strip():
+    if not (data.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
     if reason := refusal(data):
         raise error(reason, "name another file")
@@ -85,7 +86,7 @@ def file_text(path: Path, *, what: str) -> str:
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         raise error(f"the byte 0x{data[problem.start]:02x} in line {line}, not UTF-8", "save it as UTF-8") from None
-    if not text.strip():
+    if not (text.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
     # A carriage return inside a line is part of its text; in a file without any `\n` it is the line end of old systems.
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")

@@ -188,7 +188,7 @@ def source_blocks(found: Source | Skipped, settings: ReadingSettings) -> Iterato
         return
     name = Path(found.name)
     ending = (name.with_suffix("") if found.compression else name).suffix.lower()
-    if found.named and ending in _TABLES:
+    if found.named and ending in _TABLES and settings.form != "jsonl":
         raise InputError(
             expected=f"text in '{found.shown}', a file that ends in {READABLE}",
             found=f"{ending}, a table or JSON by its name",

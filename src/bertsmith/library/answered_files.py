@@ -103,17 +103,15 @@ def write_predictions(
         require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
     answers: dict[str, Mapping[str, str]] = {}
     for example, prediction in _answered(predictor, data, columns):
-        answers[example.place] = _cells(prediction)
+        answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
         yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
-    stream = io.StringIO(newline="")
-    table = csv.writer(stream, lineterminator="\n")
-    table.writerow([*names, *added])
+    table = [_csv_row([*names, *added])]
     for row in rows:
         cells = {**row.values, **answers.get(row.place, {})}
-        table.writerow([cells.get(name, "") for name in (*names, *added)])
-    write_text(out, stream.getvalue())
+        table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
+    write_text(out, "".join(table))
 
 
 def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
@@ -123,7 +121,18 @@ def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> I
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
-def _cells(prediction: Prediction) -> Mapping[str, str]:
+def _csv_row(cells: Sequence[str]) -> str:
+    r"""A row of a CSV file. A cell with any line end is quoted; `csv` quotes only the one that it writes itself.
+
+    >>> _csv_row(["a\rb", "c\nd", "e"])
+    '"a\rb","c\nd",e\n'
+    """
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     """The new cells of a row.
 
     Raises:
@@ -138,6 +147,6 @@ def _cells(prediction: Prediction) -> Mapping[str, str]:
         fix="print the predictions, without --out; --json has all of them",
     )
     assert isinstance(prediction, LabelPrediction)
-    if abs(sum(prediction.probabilities) - 1) < 1e-6:
-        return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}
-    return {PREDICTION: "|".join(prediction.chosen)}
+    if multi_label:
+        return {PREDICTION: "|".join(prediction.chosen)}
+    return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}

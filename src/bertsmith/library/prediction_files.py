@@ -57,8 +57,9 @@ def kept_predictions(
             try:
                 for example, prediction in predict(unfinished.noted(lines), unfinished.done):
                     record = {"id": example.id, **prediction.to_dict()}
-                    file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                    unfinished.add(file)
+                    line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+                    file.write(line)
+                    unfinished.add(len(line), file)
                     yield example, prediction
             finally:
                 unfinished.save(file)
@@ -71,7 +72,8 @@ class _Unfinished:
     def __init__(self, out: Path, made_of: Mapping[str, Any], *, resume: bool, replace: bool) -> None:
         self.out, self.made_of = out, dict(made_of)
         self.path, self.state = out.with_name(f"{out.name}.partial"), out.with_name(f"{out.name}.partial.json")
-        self.done = self.lines = self.bytes = 0
+        self.done = 0
+        self._counted = (0, 0, "")  # lines, bytes and digest; Ctrl-C may come between any two assignments
         self._digest, self._waiting, self._before = RunningDigest(), collections.deque[str](), ""
         if not self.state.exists():
             return
@@ -96,15 +98,15 @@ class _Unfinished:
                 found="others",
                 fix="use the same again, or start over with --replace",
             )
-        self.done, self.lines, self.bytes = before["lines"], before["lines"], before["bytes"]
-        self._before = before["digest"]
+        self.done, self._before = before["lines"], before["digest"]
+        self._counted = (before["lines"], before["bytes"], before["digest"])
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """Yields the file, at the end of what counts."""
         with open(self.path, "r+b" if self.done else "wb") as file:
-            file.truncate(self.bytes)
-            file.seek(self.bytes)
+            file.truncate(self._counted[1])
+            file.seek(self._counted[1])
             yield file
 
     def noted(self, lines: Iterable[str]) -> Iterator[str]:
@@ -124,20 +126,21 @@ class _Unfinished:
         if count < self.done:
             raise self._others(f"only {count:,}")
 
-    def add(self, file: BinaryIO) -> None:
-        """Counts a prediction that was written."""
+    def add(self, size: int, file: BinaryIO) -> None:
+        """Counts a prediction that was written, with its size in bytes."""
+        lines, so_far, _ = self._counted
         self._digest.add([self._waiting.popleft()])
-        self.lines += 1
-        if self.lines % _SAVED_LINES == 0:
+        self._counted = (lines + 1, so_far + size, str(self._digest))
+        if (lines + 1) % _SAVED_LINES == 0:
             self.save(file)
 
     def save(self, file: BinaryIO) -> None:
-        """Makes the file survive as it is."""
+        """Makes the file survive as far as it is counted."""
         file.flush()
         os.fsync(file.fileno())
-        if self.lines > self.done:
-            state = {"lines": self.lines, "bytes": file.tell(), "digest": str(self._digest), "made_of": self.made_of}
-            write_json(self.state, state)
+        lines, size, digest = self._counted
+        if lines > self.done:
+            write_json(self.state, {"lines": lines, "bytes": size, "digest": digest, "made_of": self.made_of})
 
     def complete(self) -> None:
         """Gives the file its name."""

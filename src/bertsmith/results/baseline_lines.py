@@ -72,7 +72,7 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
 
 
 def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
-    """The scores of trainings and cheap systems that are no better, but within the interval of the best training."""
+    """The scores of trainings and baselines that are no better, but within the interval of the best training."""
     metric = report["metric"]
     if metric not in report.get("intervals", {}):
         return {}

@@ -256,10 +256,8 @@ def folder_records(folder: Path, what: str = "passages") -> Iterator[tuple[str, 
     if len(files) < len(found):
         tell(f"'{shown(str(folder))}': not .txt files, not read: {len(found) - len(files):,}")
     for path in files:
-        if not path.stat().st_size:
-            continue
         name = path.relative_to(folder).as_posix().partition(".txt")[0]
-        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what))))
+        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what, may_be_blank=True))))
         for line, text in paragraphs:
             yield (name if len(paragraphs) == 1 else f"{name}:{line}"), text, line_of(path, line)
 
