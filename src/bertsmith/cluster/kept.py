@@ -43,9 +43,9 @@ class Kept:
 
     def __init__(self, folder: Path, what: str, *, replace: bool, resume: bool) -> None:
         self.folder, self.what = folder, what
-        was_begun = (folder / STARTED).exists()
-        self.resumes = was_begun and resume
-        if was_begun and not (resume or replace):
+        was_started = (folder / STARTED).exists()
+        self.resumes = was_started and resume
+        if was_started and not (resume or replace):
             raise RunError(
                 expected=f"no unfinished {what} in '{folder}'",
                 found="one",

@@ -37,7 +37,7 @@ def load_frozen_encoder(
     if weights.is_file():
         base_digest = functools.partial(digest_file, weights)
     else:
-        # Computed at once: to wait would keep a second copy of the weights in memory.
+        # Computed at once: waiting would keep the tensors of the folder in memory.
         base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
     has_pooler = folder.config.can_pool and "pooler" not in loaded.new_parts
     kept = folder.metadata.kept_layers(folder.path)

@@ -110,8 +110,8 @@ def finetune(
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     rank = Rank.from_environment()
-    begun_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
-    resume = started_before(resume, rank, *begun_at)
+    started_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
+    resume = started_before(resume, rank, *started_at)
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])

@@ -237,7 +237,7 @@ class Straight(Protocol):
     """A shorter way through a layer, for whole sequences of one length; see `straight_layer.py`."""
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
-        """Whether this is the fastest way for the hidden states [T, D] of so many sequences."""
+        """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
 
     def __call__(self, hidden: Tensor, rows: int) -> Tensor:
         """The next hidden states [T, D]."""

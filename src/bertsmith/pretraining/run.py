@@ -80,7 +80,7 @@ def pretrain(
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
             if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
-            `torchrun` has restarted the processes, the run that they had begun is resumed in any case.
+            `torchrun` has restarted the processes, the run that they had started is resumed in any case.
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces alone.
 

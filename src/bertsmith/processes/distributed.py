@@ -107,14 +107,14 @@ def started_before(resume: bool, rank: Rank, *places: Path) -> bool:
         if resume or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             return resume
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store, begun = dist.TCPStore(address, port, is_master=False), False  # type: ignore[attr-defined]
+        store, started = dist.TCPStore(address, port, is_master=False), False  # type: ignore[attr-defined]
         for place in places:
             name = f"bertsmith-new-{place.absolute()}"
             if not place.exists():
                 store.set(name, "")
             elif rank.restarts:
-                begun = begun or bool(store.check([name]))
-        return begun
+                started = started or bool(store.check([name]))
+        return started
 
     return bool(result_of_first_rank(is_started, rank))
 

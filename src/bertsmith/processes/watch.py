@@ -26,14 +26,14 @@ class Watch:
     """
 
     def __init__(self, rank: Rank) -> None:
-        self.rank, self._seconds, self._begun = rank, 0.0, 0.0
+        self.rank, self._seconds, self._started = rank, 0.0, 0.0
         self._slow: int | None = None
 
     def __enter__(self) -> None:
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
-        self.add(time.monotonic() - self._begun)
+        self.add(time.monotonic() - self._started)
 
     def add(self, seconds: float) -> None:
         """Adds seconds of work."""

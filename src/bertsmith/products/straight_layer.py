@@ -52,7 +52,7 @@ class StraightLayer:
         return type(None), ()
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
-        """Whether this is the fastest way for the hidden states [T, D] of so many sequences."""
+        """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
         return not products_are_faster(hidden, self._heads * hidden.shape[0] ** 2 // rows)
 
     def __call__(self, hidden: Tensor, rows: int) -> Tensor:
