@@ -26,7 +26,6 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.model_files.metadata import read_metadata
 from bertsmith.progress import Progress
-from bertsmith.results.finished_run import MODEL_FOLDER
 from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.task import Prediction, TaskSpec
 
@@ -113,7 +112,7 @@ def _spec_of(model: str | Path) -> TaskSpec:
 def digests_of_model(model: str | Path) -> dict[str, str]:
     """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
     folder = Path(model)
-    folder = folder / MODEL_FOLDER if (folder / MODEL_FOLDER).is_dir() else folder
+    folder = folder / "model" if (folder / "model").is_dir() else folder
     return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
 
 
