@@ -15,6 +15,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.baselines import BAG_FOLDER
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
@@ -197,7 +198,7 @@ def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypat
     result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, seeds=1)
     assert result.report["collapsed"] == RESTARTS + 1
     again = [path.name for path in sorted((tmp_path / "run").iterdir()) if path.is_dir()]
-    assert again == ["model", "seed-1", *(f"seed-1-again-{n}" for n in range(1, RESTARTS + 1))]
+    assert again == [BAG_FOLDER, "model", "seed-1", *(f"seed-1-again-{n}" for n in range(1, RESTARTS + 1))]
 
 
 def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all_starts_is_kept(
