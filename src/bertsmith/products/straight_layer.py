@@ -38,12 +38,19 @@ class StraightLayer:
         heads: A.
         then: the activation.
         epsilon: of the norms.
+        dtype: of the hidden states.
     """
 
     def __init__(
-        self, function: Callable[..., Tensor], given: tuple[Any, ...], heads: int, then: str, epsilon: float
+        self,
+        function: Callable[..., Tensor],
+        given: tuple[Any, ...],
+        heads: int,
+        then: str,
+        epsilon: float,
+        dtype: torch.dtype,
     ) -> None:
-        self._function, self._given, self._heads = function, given, heads
+        self._function, self._given, self._heads, self._dtype = function, given, heads, dtype
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
         self._calls = 0
 
@@ -52,7 +59,9 @@ class StraightLayer:
         return type(None), ()
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
-        """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
+        """Whether this is the fastest way for the hidden states [T, D] of this number of sequences, if it is one."""
+        if hidden.dtype != self._dtype:  # the layer was prepared for another precision
+            return False
         return not products_are_faster(hidden, self._heads * hidden.shape[0] ** 2 // rows)
 
     def __call__(self, hidden: Tensor, rows: int) -> Tensor:
@@ -95,7 +104,7 @@ def straight_layer(layer: Layer, dtype: torch.dtype) -> StraightLayer | None:
         given = (tensors, [part.input_scale.step for part in integer], [part.input_scale.zero for part in integer])
     else:
         return None
-    return StraightLayer(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
+    return StraightLayer(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps, dtype)
 
 
 def packed_layer(
