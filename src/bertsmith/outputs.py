@@ -54,7 +54,7 @@ PASSAGE_VECTORS = FileKind("passage vectors", holds=(b'"passage vectors"',))
 VECTOR_RECORD = FileKind("the record of a vector file", starts=(b'{\n  "stage":',))
 TOKEN_LINES = FileKind("the words of a vector file", starts=(b'{"line":',))
 TOKEN_FEATURES = FileKind("token vectors", endings=(".jsonl",), starts=(b'{"linex_index":',))
-PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), holds=(b"prediction",))
+PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), holds=(b",prediction",))
 PREDICTIONS = FileKind("predictions", endings=(".jsonl",), starts=(b'{"id":',))
 ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",))
 VECTORS = {
