@@ -1,4 +1,4 @@
-"""What is told about a corpus before a pre-training starts."""
+"""The checks of a corpus before pre-training starts."""
 
 from pathlib import Path
 

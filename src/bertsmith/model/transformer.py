@@ -134,11 +134,11 @@ class TransformerEncoder(Encoder):
             trace.hidden_states.append(hidden)
         shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
         stack = self.stack
-        rows = batch.num_rows if is_straight(shared, hidden) else 0
+        rows = batch.num_rows if allows_fast_path(shared, hidden) else 0
         for number, layer in enumerate(stack, start=1):
             read_here = read if number == len(stack) else None
-            if rows and read_here is None and layer.straight is not None and layer.straight.suits(hidden, rows):
-                hidden = layer.straight(hidden, rows)
+            if rows and read_here is None and layer.fast_path is not None and layer.fast_path.suits(hidden, rows):
+                hidden = layer.fast_path(hidden, rows)
             elif self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
                 hidden = _computed_twice(layer, hidden, shared, read_here, str(number))
             else:
@@ -161,8 +161,8 @@ class TransformerEncoder(Encoder):
         return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
 
-def is_straight(shared: Pass, hidden: Tensor) -> bool:
-    """Whether a pass is one that the `straight` of a layer computes: of whole sequences of one length, and no more."""
+def allows_fast_path(shared: Pass, hidden: Tensor) -> bool:
+    """Whether a pass is one that the fast path of a layer computes: of whole sequences of one length, and no more."""
     return (
         len(shared.batch.runs) == 1
         and shared.noise is None
@@ -233,8 +233,8 @@ class Embeddings(nn.Module):
         return linear(hidden, self.projection) if config.projects_embeddings else hidden
 
 
-class Straight(Protocol):
-    """A shorter way through a layer, for whole sequences of one length; see `straight_layer.py`."""
+class FastPath(Protocol):
+    """A shorter way through a layer, for whole sequences of one length; see `fast_path.py`."""
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
         """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
@@ -266,7 +266,7 @@ class Layer(nn.Module):
         self.output = nn.Linear(inner, width, bias=bias)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
-        self.straight: Straight | None = None  # once prepared
+        self.fast_path: FastPath | None = None  # once prepared
 
     def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.

@@ -3,7 +3,7 @@
 Letters: T tokens, K inputs, O outputs of a layer.
 
 The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place, by those of
-`packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `straight_layer.py`.
+`packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `fast_path.py`.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from bertsmith.model.layers import PreparedLinear, bias_of
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.products.packed_linear import CastLinear, PackedLinear
-from bertsmith.products.straight_layer import straight_layer
+from bertsmith.products.fast_path import fast_path_of
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
@@ -130,4 +130,4 @@ def _prepare_layer(
             delattr(layer, name)
     for name, (weight, bias) in parameters.items():
         setattr(layer, name, swapped(name, weight, bias))
-    layer.straight = straight_layer(layer, runtime.dtype)
+    layer.fast_path = fast_path_of(layer, runtime.dtype)

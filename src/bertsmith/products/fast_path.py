@@ -29,8 +29,8 @@ from bertsmith.products.packed_linear import PackedLinear
 _OFTEN = 4  # calls of a layer before `torch.jit` takes over, which itself takes a tenth of a second
 
 
-class StraightLayer:
-    """What a prepared `Layer` computes for whole sequences of one length; see `straight_layer`.
+class PreparedFastPath:
+    """What a prepared `Layer` computes for whole sequences of one length; see `fast_path_of`.
 
     Args:
         function: `packed_layer` or `integer_layer`.
@@ -73,8 +73,8 @@ class StraightLayer:
         return self._function(hidden, *self._given, rows, self._heads, *self._end)
 
 
-def straight_layer(layer: Layer, dtype: torch.dtype) -> StraightLayer | None:
-    """The straight form of a prepared layer; None if it has none.
+def fast_path_of(layer: Layer, dtype: torch.dtype) -> PreparedFastPath | None:
+    """The fast path of a prepared layer; None if it has none.
 
     It has one if it is BERT's own layer, reads in both directions, and all its products are packed, or all are in int8
     with fixed scales.
@@ -104,7 +104,7 @@ def straight_layer(layer: Layer, dtype: torch.dtype) -> StraightLayer | None:
         given = (tensors, [part.input_scale.step for part in integer], [part.input_scale.zero for part in integer])
     else:
         return None
-    return StraightLayer(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps, dtype)
+    return PreparedFastPath(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps, dtype)
 
 
 def packed_layer(

@@ -1,4 +1,4 @@
-"""The straight way through a prepared layer, against the way of every other batch."""
+"""The fast path through a prepared layer, against the path of every other batch."""
 
 import copy
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
 from bertsmith.model.transformer import Layer
-from bertsmith.products import straight_layer
+from bertsmith.products import fast_path
 from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.products.prepared import prepare
-from bertsmith.products.straight_layer import StraightLayer, integer_layer, packed_layer, scripted
+from bertsmith.products.fast_path import PreparedFastPath, integer_layer, packed_layer, scripted
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
 from products.test_prepared import wide_model
@@ -43,26 +43,26 @@ def prepared(precision: str) -> BertModel:
 
 
 def long_way(model: BertModel) -> BertModel:
-    """The model without its straight layers."""
+    """The model without its fast paths."""
     other = copy.copy(model)
     layers = [copy.copy(layer) for layer in model.layers]
     for layer in layers:
         assert isinstance(layer, Layer)
-        layer.straight = None
+        layer.fast_path = None
     other._modules = {**model._modules, "layers": torch.nn.ModuleList(layers)}
     return other
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of sequences of the straight calls from now on."""
+    """The numbers of sequences of the calls of fast paths from now on."""
     calls: list[int] = []
-    call: Callable[[StraightLayer, Tensor, int], Tensor] = StraightLayer.__call__
+    call: Callable[[PreparedFastPath, Tensor, int], Tensor] = PreparedFastPath.__call__
 
-    def counting(self: StraightLayer, hidden: Tensor, rows: int) -> Tensor:
+    def counting(self: PreparedFastPath, hidden: Tensor, rows: int) -> Tensor:
         calls.append(rows)
         return call(self, hidden, rows)
 
-    monkeypatch.setattr(StraightLayer, "__call__", counting)
+    monkeypatch.setattr(PreparedFastPath, "__call__", counting)
     return calls
 
 
@@ -125,9 +125,9 @@ def test_other_batches_take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(read, everything[[0, 5]], rtol=0, atol=1e-5)
 
 
-def test_only_layers_of_bert_with_products_of_one_kind_have_a_straight_way() -> None:
+def test_only_layers_of_bert_with_products_of_one_kind_have_a_fast_path() -> None:
     def has(model: BertModel) -> list[bool]:
-        return [layer.straight is not None for layer in model.layers if isinstance(layer, Layer)]
+        return [layer.fast_path is not None for layer in model.layers if isinstance(layer, Layer)]
 
     assert has(wide_model()) == [False] * 3
     assert has(prepared("fp32")) == [True] * 3
@@ -141,13 +141,13 @@ def test_only_layers_of_bert_with_products_of_one_kind_have_a_straight_way() -> 
 def test_a_copy_works_without_it() -> None:
     model = prepared("fp32")
     twin = copy.deepcopy(model)
-    assert all(layer.straight is None for layer in twin.layers if isinstance(layer, Layer))
+    assert all(layer.fast_path is None for layer in twin.layers if isinstance(layer, Layer))
     torch.testing.assert_close(twin(random_batch([9])), model(random_batch([9])), rtol=0, atol=1e-6)
 
 
 def test_a_layer_is_scripted_after_the_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(straight_layer, "scripted", lambda function: asked.append(function) or function)
+    monkeypatch.setattr(fast_path, "scripted", lambda function: asked.append(function) or function)
     model = prepared("fp32")
     model(random_batch([4]))
     assert not asked, "a first answer does not wait for it"
