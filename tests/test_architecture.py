@@ -55,7 +55,7 @@ SLOW = {
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (
     "cli.entry", "cli.app", "library.lines", "library.loading", "library.model", "library.vector_files",
-    "library.inspection", "server.process", "server.routes",
+    "library.inspection", "library.prediction_tables", "server.process", "server.routes",
 )  # fmt: skip
 LIGHT_PACKAGES = {
     "numpy",

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from allocations import peak_of_allocations
 from bertsmith.checkpoints.architectures import new_encoder, require_architecture
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
@@ -43,15 +43,7 @@ def profiled_peak(
         logits = model(batch, read=Read.at(batch, places), masked=masked, noise=noise, dtype=dtype).mlm_logits
         negative_log_likelihood(logits, torch.zeros_like(masked), "mlm", {}).backward()
 
-    micro_batch()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        micro_batch()
-    now = peak = 0
-    for event in found.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
+    return peak_of_allocations(micro_batch)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.profiler import ProfilerActivity, profile
 
+from allocations import peak_of_allocations
 from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.weights import digest_of_tensors
@@ -106,15 +106,7 @@ def allocated(division: Division | None) -> int:
     def micro_step() -> None:
         work.loss(work.model, micro_batch)[0].backward()
 
-    micro_step()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        micro_step()
-    now = peak = 0
-    for event in found.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
-    return peak
+    return peak_of_allocations(micro_step)
 
 
 def trained(corpus: Path, out: Path, rank: Rank) -> None:

@@ -13,8 +13,8 @@ from bertsmith.model.encoder import Trace
 from bertsmith.model.transformer import Layer
 from bertsmith.products import fast_path
 from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.prepared import prepare
 from bertsmith.products.fast_path import PreparedFastPath, integer_layer, packed_layer, scripted
+from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
 from products.test_prepared import wide_model

@@ -1,6 +1,5 @@
 """Commands for fine-tuned models: evaluation, int8, prediction, the table of GLUE."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,10 +153,8 @@ def predict(
     sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the
     predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
-    from bertsmith.cluster.predictions import digests_of_model
     from bertsmith.datasets.examples import is_blank
-    from bertsmith.library import answered_files, lines
-    from bertsmith.library.prediction_files import kept_predictions
+    from bertsmith.library import lines, prediction_tables
 
     own = own_head(head)
     for name in given(values):
@@ -196,35 +193,25 @@ def predict(
     if data is not None:
         options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
         if out is None:
-            answered = answered_files.predict_file(model, data, **options)
+            answered = prediction_tables.predict_file(model, data, **options)
         else:
-            answered = answered_files.write_predictions(model, data, out, replace=replace, **options)
+            answered = prediction_tables.write_predictions(model, data, out, replace=replace, **options)
     elif test is None:
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
-        predict_typed = functools.partial(
-            lines.predict_lines,
+        answered = lines.predict_lines(
             model,
+            typed,
             total=total,
             device=device,
             precision=precision,
             head=own,
             also=also or (),
             engine=engine,
+            out=out,
+            resume=resume,
+            replace=replace,
         )
-        if out is None:
-            answered = predict_typed(typed)
-        else:
-            models = [digests_of_model(one) or str(one) for one in (model, *(also or ()))]
-            made_of = {"models": models, "precision": precision, "head": None if own is None else own.__name__}
-            answered = kept_predictions(
-                out,
-                typed,
-                lambda texts, done: predict_typed(texts, done=done),
-                made_of,
-                resume=resume,
-                replace=replace,
-            )
     elif submission is not None:
         place = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace

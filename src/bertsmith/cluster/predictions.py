@@ -20,11 +20,10 @@ from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.onnx_session import num_threads
 from bertsmith.errors import BertsmithError, RunError
-from bertsmith.files import digest_file
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import BLOCK, Predictor
-from bertsmith.model_files.metadata import read_metadata
+from bertsmith.model_files.metadata import digests_of_model, read_metadata
 from bertsmith.progress import Progress
 from bertsmith.task_data.typed_examples import example_of_line
 from bertsmith.tasks.task import Prediction, TaskSpec
@@ -107,13 +106,6 @@ def _spec_of(model: str | Path) -> TaskSpec:
     if recorded is None:
         return load_predictor(model, device="cpu").task.spec
     return TaskSpec.from_dict(recorded, f"{folder}/bertsmith.json")
-
-
-def digests_of_model(model: str | Path) -> dict[str, str]:
-    """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
-    folder = Path(model)
-    folder = folder / "model" if (folder / "model").is_dir() else folder
-    return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
 
 
 def _rows(table: Any) -> Iterator[tuple[list[Prediction], dict[str, Any] | None]]:

@@ -16,6 +16,8 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
+from bertsmith.inference.resumable_predictions import kept_predictions
+from bertsmith.model_files.metadata import digests_of_model
 from bertsmith.outputs import ANSWERS, require_output
 from bertsmith.settings import require
 from bertsmith.task_data import glue_tests
@@ -84,7 +86,9 @@ def predict_lines(
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
     engine: str = LOCAL,
-    done: int = 0,
+    out: Path | None = None,
+    resume: bool = False,
+    replace: bool = False,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -96,18 +100,46 @@ def predict_lines(
         also: further models of classification with the same labels; the probabilities of all are averaged.
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
             paths; some megabytes of `lines` are then read at a time, and the predictions are the same.
-        done: the number of first lines whose predictions are there already, and are left out.
+        out: a .jsonl file that the predictions are also written to; unfinished, it is kept as OUT.partial.
+        resume: continue an unfinished file, from the same lines; its predictions are not yielded again.
+        replace: the file may exist, or an unfinished one.
 
     Raises:
+        InputError: `out` may not be written.
+        RunError: there is an unfinished file, and neither `resume` nor `replace` is given, or it was made from other
+            lines, models or options.
         BertsmithError: the model has no task head, or a line is invalid.
     """
-    if is_cluster(engine):
-        require(
-            head is None, expected="a head of this package, for a cluster", found="--head", fix="leave --engine out"
-        )
-        yield from predict_on(engine, [model, *also], lines, total=total, device=device, precision=precision, done=done)
+    models = [model, *also]
+
+    def predict(given: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
+        if is_cluster(engine):
+            yield from predict_on(engine, models, given, total=total, device=device, precision=precision, done=done)
+        else:
+            predictor = load_ensemble(models, device=device, precision=precision, head=head)
+            yield from _predicted_from(predictor, given, done, total)
+
+    require(
+        head is None or not is_cluster(engine),
+        expected="a head of this package, for a cluster",
+        found="--head",
+        fix="leave --engine out",
+    )
+    if out is None:
+        yield from predict(lines, 0)
         return
-    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+    made_of = {
+        "models": [digests_of_model(one) or str(one) for one in models],
+        "precision": precision,
+        "head": None if head is None else head.__name__,
+    }
+    yield from kept_predictions(out, lines, predict, made_of, resume=resume, replace=replace)
+
+
+def _predicted_from(
+    predictor: Predictor, lines: Iterable[str], done: int, total: int | None
+) -> Iterator[tuple[Example, Prediction]]:
+    """The predictions for lines, without those for the first `done` lines."""
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
     if not done:

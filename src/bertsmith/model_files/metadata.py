@@ -266,6 +266,13 @@ def digest_state(folder: Path, digests: Any) -> DigestState:
     return DigestState(len(digests), tuple(altered))
 
 
+def digests_of_model(model: str | Path) -> dict[str, str]:
+    """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
+    folder = Path(model)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
+
+
 def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
     """Writes the metadata of a model, with the digests of the files that are already in `folder`."""
     values: dict[str, Any] = {"format": METADATA_FORMAT, "bertsmith": bertsmith.__version__}

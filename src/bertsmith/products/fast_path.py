@@ -104,7 +104,8 @@ def fast_path_of(layer: Layer, dtype: torch.dtype) -> PreparedFastPath | None:
         given = (tensors, [part.input_scale.step for part in integer], [part.input_scale.zero for part in integer])
     else:
         return None
-    return PreparedFastPath(function, given, config.num_attention_heads, config.hidden_act, config.layer_norm_eps, dtype)
+    end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
+    return PreparedFastPath(function, given, *end, dtype)
 
 
 def packed_layer(

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.layers import PreparedLinear, bias_of
 from bertsmith.model.transformer import Layer, TransformerEncoder
+from bertsmith.products.fast_path import fast_path_of
 from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 from bertsmith.products.packed_linear import CastLinear, PackedLinear
-from bertsmith.products.fast_path import fast_path_of
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bertsmith.errors import InputError, RunError
+from bertsmith.inference import resumable_predictions
 from bertsmith.inference.predictor import Predictor
-from bertsmith.library import prediction_files
+from bertsmith.inference.resumable_predictions import kept_predictions
 from bertsmith.library.lines import predict_lines
-from bertsmith.library.prediction_files import kept_predictions
 from cli.test_predicting import write_model
 
 LINES = ["the film was good", "", "a boat", "the film", "good", "bad", "the plot", "in one"] * 2
@@ -28,14 +28,11 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Predictor.stream, "__defaults__", (3, None))
     for place in ("cluster.predictions", "library.lines"):
         monkeypatch.setattr(f"bertsmith.{place}.BLOCK", 3)
-    monkeypatch.setattr(prediction_files, "_SAVED_LINES", 4)
+    monkeypatch.setattr(resumable_predictions, "_SAVED_LINES", 4)
 
 
 def written(model: Path, out: Path, engine: str, lines: Iterable[str] = LINES, **options: bool) -> Iterator[Any]:
-    def predict(texts: Iterable[str], done: int) -> Iterator[Any]:
-        return predict_lines(model, texts, engine=engine, done=done)
-
-    return kept_predictions(out, lines, predict, {"model": str(model)}, **options)
+    return predict_lines(model, lines, engine=engine, out=out, **options)
 
 
 def test_a_file_that_was_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_one(
@@ -91,7 +88,7 @@ def test_an_invalid_line_keeps_the_predictions_before_it(engine, tmp_path) -> No
 def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_path, monkeypatch) -> None:
     model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
     list(written(model, tmp_path / "one.jsonl", "local"))
-    real = prediction_files._Unfinished.add
+    real = resumable_predictions._Unfinished.add
 
     def interrupted(self: Any, *given: Any) -> None:
         if self._counted[0] == 6:
@@ -99,7 +96,7 @@ def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_p
         real(self, *given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(prediction_files._Unfinished, "add", interrupted)
+        patched.setattr(resumable_predictions._Unfinished, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             list(written(model, out, "local"))
     assert len(list(written(model, out, "local", resume=True))) == len(LINES) - 6
