@@ -8,12 +8,13 @@
 
 The arm `setfit` is SetFit (Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts") for single texts:
 contrastive pairs of 20 iterations, one epoch, 16 pairs per step, a rate of 2e-5, then logistic regression. It needs an
-environment with the packages setfit, datasets and torch, and src/ on the path.
+environment with the packages setfit, datasets and torch, and src/ on the path. The tasks of `unseen_tasks.py`, which
+had no part in the choice of the recipes, can be named as well (`--tasks sms,r8`).
 
-DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
-seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
-them alone. Baselines (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
-that no side has seen: at most 1,000, the same for all cells of a task.
+DIR contains `glue`, `cls`, `claims` and `ner` in their official formats. A cell is a task, a number of labels and a
+seed. The seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and
+selects by them alone. Baselines (see `finetuning/baselines.py`) train on all of them. Scores are those of official
+dev rows that no side has seen: at most 1,000, the same for all cells of a task.
 
 Each cell is one training with one seed, and its restarts if it collapses. Finished cells are in the result file, one
 JSON line each, and are not run again; `--table` prints the means. With one thread, seconds are those of the processor.
@@ -33,6 +34,8 @@ from typing import Any
 import numpy as np
 from harness import RESULTS, machine, machine_label
 from sklearn.metrics import accuracy_score, matthews_corrcoef
+from unseen_tasks import TASKS as UNSEEN
+from unseen_tasks import Rows
 
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.checkpoints.load import load_any
@@ -78,6 +81,15 @@ def examples_of(task: str, path: Path) -> Sequence[Example]:
     return found
 
 
+def examples_of_rows(rows: Rows) -> Sequence[Example]:
+    """Labelled examples of texts and their labels."""
+    numbered = enumerate(rows, start=1)
+    return [
+        TextExample(id=str(number), first=text, label=label, place=f"text {number}")
+        for number, (text, label) in numbered
+    ]
+
+
 def drawn(examples: Sequence[Example], count: int, seed: Sequence[int]) -> list[Example]:
     """At most `count` random examples."""
     return [examples[number] for number in np.random.default_rng(seed).permutation(len(examples))[:count].tolist()]
@@ -97,9 +109,12 @@ class Cells:
         self.task, self.folder = task, load_any(model)
         if is_untrained:
             self.folder = untrained_copy(self.folder)
-        train, dev = FILES[task]
-        self.pool, self.scored = examples_of(task, data / train), drawn(examples_of(task, data / dev), MOST_SCORED, [0])
-        kind = KINDS.get(task, task)
+        if task in UNSEEN:
+            self.pool, scored = map(examples_of_rows, UNSEEN[task](data))
+        else:
+            self.pool, scored = (examples_of(task, data / name) for name in FILES[task])
+        self.scored = drawn(scored, MOST_SCORED, [0])
+        kind = "classification" if task in UNSEEN else KINDS.get(task, task)
         self.spec: TaskSpec = spec_for(kind, self.pool, default_settings(kind))
 
     def recipe(self, name: str, size: int, seed: int, changes: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.docstrings import docstring_documents
 from bertsmith.documents.words import count_files
-from bertsmith.files import atomic_file, digest_file, read_json
+from bertsmith.files import atomic_file, digest_file, read_json, write_json
 from bertsmith.library.training import pretrain
 from bertsmith.model.config import BertConfig
 from bertsmith.model_files.metadata import ModelMetadata
@@ -127,6 +127,13 @@ class Bench:
         self.config = BertConfig.named(options.size, vocab_size=len(self.corpus.vocabulary))
         self._grouped: GroupedTexts | None = None
         self._planned: dict[tuple[str, Fraction], int] = {}
+        self._shape: dict[str, str] = {"size": options.size}
+
+    def take_shape(self, config: BertConfig) -> None:
+        """Trains models of this shape from now on; `auto` alone."""
+        path = self.folder.parent / "config.json"
+        write_json(path, config.to_dict())
+        self.config, self._shape, self._planned = config, {"config": str(path)}, {}
 
     def run(self, arm: str, share: Fraction, seed: int, steps: int | None) -> dict[str, Any]:
         """The line of one run.
@@ -185,7 +192,7 @@ class Bench:
             pretrain_peer(self._grouped, base, out, RECIPES[arm], steps=steps, seed=seed, mark=clock.mark)
             return out
         settings: dict[str, Any] = {
-            "size": self.options.size,
+            **self._shape,
             "steps": steps,
             "seed": seed,
             "device": "cpu",
