@@ -8,8 +8,9 @@
 
 The arm `setfit` is SetFit (Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts") for single texts:
 contrastive pairs of 20 iterations, one epoch, 16 pairs per step, a rate of 2e-5, then logistic regression. It needs an
-environment with the packages setfit, datasets and torch, and src/ on the path. The tasks of `unseen_tasks.py`, which
-had no part in the choice of the recipes, can be named as well (`--tasks sms,r8`).
+environment with the packages setfit, datasets and torch, and src/ on the path. The arm `recipe-setfit` is `finetune
+--recipe setfit` of this package on the same rows. The tasks of `unseen_tasks.py`, which had no part in the choice of
+the recipes, can be named as well (`--tasks sms,r8`).
 
 DIR contains `glue`, `cls`, `claims` and `ner` in their official formats. A cell is a task, a number of labels and a
 seed. The seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and
@@ -37,6 +38,7 @@ from sklearn.metrics import accuracy_score, matthews_corrcoef
 from unseen_tasks import TASKS as UNSEEN
 from unseen_tasks import Rows
 
+import bertsmith
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -66,7 +68,7 @@ FILES = {
 KINDS = {"trec": "classification", "wnut-17": "ner"}  # of the tasks that are not named tasks themselves
 HELD_OUT = 0.1
 MOST_SCORED = 1_000
-CHEAP, SETFIT = "cheap", "setfit"
+CHEAP, SETFIT, OUR_SETFIT = "cheap", "setfit", "recipe-setfit"
 
 
 def examples_of(task: str, path: Path) -> Sequence[Example]:
@@ -176,14 +178,28 @@ class Cells:
         taken = time.process_time() - began, time.perf_counter() - wall
         scored = [one for one in self.scored if isinstance(one, TextExample)]
         found = [str(label) for label in model.predict([one.first for one in scored])]
-        gold = [str(one.label) for one in scored]
+        return {**self._of_labels(found), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
+
+    def our_setfit(self, size: int, seed: int) -> dict[str, Any]:
+        """The result of our recipe of that name on all drawn rows; it needs no dev examples either."""
+        rows = [one for one in drawn(self.pool, size, [seed, size]) if isinstance(one, TextExample)]
+        began, wall = time.process_time(), time.perf_counter()
+        with tempfile.TemporaryDirectory() as place, quiet():
+            train = Path(place) / "train.jsonl"
+            train.write_text("".join(json.dumps({"text": one.first, "label": one.label}) + "\n" for one in rows))
+            options: dict[str, Any] = {"recipe": "setfit", "seeds": 1, "seed": seed, "baselines": False}
+            bertsmith.finetune(str(self.folder.path), "classification", Path(place) / "run", train=train, **options)
+            taken = time.process_time() - began, time.perf_counter() - wall
+            predictor = load_predictor(Path(place) / "run" / "model", device="cpu")
+            found = [str(one.label) for one in predictor.predict(self.scored)]
+        return {**self._of_labels(found), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
+
+    def _of_labels(self, found: Sequence[str]) -> dict[str, Any]:
+        """The score of the labels of all scored texts."""
+        gold = [str(one.label) for one in self.scored if isinstance(one, TextExample)]
         metric = matthews_corrcoef if self.spec.metric == "matthews" else accuracy_score
-        return {
-            "scores": {self.spec.metric: round(float(metric(gold, found)), 4)},
-            "collapsed": len(set(found)) == 1,
-            "processor_seconds": round(taken[0], 1),
-            "seconds": round(taken[1], 1),
-        }
+        score = round(float(metric(gold, found)), 4)
+        return {"scores": {self.spec.metric: score}, "collapsed": len(set(found)) == 1}
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
@@ -238,6 +254,8 @@ def main() -> None:
                         found = list(cells.cheap(size, seed))
                     elif arm == SETFIT:
                         found = [{"arm": SETFIT, **cells.setfit(size, seed)}]
+                    elif arm == OUR_SETFIT:
+                        found = [{"arm": OUR_SETFIT, **cells.our_setfit(size, seed)}]
                     else:
                         found = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
                     with out.open("a", encoding="utf-8") as file:
