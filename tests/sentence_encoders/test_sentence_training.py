@@ -14,6 +14,7 @@ import bertsmith
 from bertsmith.datasets.examples import TextExample, TripletExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json
+from bertsmith.sentence_encoders import few_labels
 from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
 from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
@@ -201,6 +202,49 @@ def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_pa
         with pytest.raises(BertsmithError, match=message):
             bertsmith.finetune(base, "classification", tmp_path / "run", **{"dev": train, **given, **changes})
         assert not (tmp_path / "run").exists()
+
+
+def test_few_labels_for_a_sentence_encoder_are_learned_from_pairs_unless_a_setting_is_given(
+    base: str, tmp_path: Path
+) -> None:
+    words = [(a, b) for b in (*PEOPLE, *PLACES) for a in (*GOOD, *BAD)]
+    few = [{"text": f"the {a} film of {b}", "label": "+" if a in GOOD else "-"} for a, b in words]
+    files = {
+        "few": lines_file(tmp_path / "few.jsonl", *few[:40]),
+        "many": lines_file(tmp_path / "many.jsonl", *few, *[few[0]] * (few_labels.FEW * 2)),
+        "pairs": partner_file(tmp_path),
+    }
+    encoder = write_sentence_encoder(base, tmp_path / "encoder", "mean")
+    fast = {"seeds": 1, "precision": "fp32", "baselines": False}
+    for name, (model, file, changes) in {
+        "default": (encoder, "few", {}),
+        "asked": (encoder, "few", {"recipe": "setfit"}),
+        "no sentence encoder": (base, "few", {}),
+        "of first tokens": (write_sentence_encoder(base, tmp_path / "cls", "cls"), "few", {}),
+        "many": (encoder, "many", {}),
+        "another recipe": (encoder, "few", {"recipe": "2018", "epochs": 1}),
+        "settings": (encoder, "few", {"start": "linear", "epochs": 1}),
+    }.items():
+        bertsmith.finetune(model, "classification", tmp_path / name, train=files[file], **fast, **changes)
+        assert (tmp_path / name / "continued" / "pairs").exists() == (name in ("default", "asked")), name
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("default", "asked")]
+    assert weights[0] == weights[1]
+    (tmp_path / "default" / "report.json").unlink()
+    bertsmith.finetune(encoder, "classification", tmp_path / "default", train=files["few"], resume=True, **fast)
+    assert (tmp_path / "default" / "model" / "model.safetensors").read_bytes() == weights[0]
+
+
+def write_sentence_encoder(base: str, folder: Path, pooling: str) -> str:
+    """The base model as the folder of a sentence encoder from another tool."""
+    shutil.copytree(base, folder)
+    (folder / "bertsmith.json").unlink()
+    types = "sentence_transformers.models."
+    modules = [{"idx": 0, "name": "0", "path": "", "type": f"{types}Transformer"}]
+    modules.append({"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{types}Pooling"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))
+    return str(folder)
 
 
 def test_an_interrupted_training_on_pairs_is_resumed_with_its_recipe(base: str, tmp_path: Path) -> None:

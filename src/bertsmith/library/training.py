@@ -33,11 +33,12 @@ from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
-from bertsmith.progress import said_once
+from bertsmith.progress import said_once, tell
 from bertsmith.reports.html import page_place
 from bertsmith.results.finished_run import TABLE_FILE
 from bertsmith.results.report import is_finetuning, write_finetuning_report
 from bertsmith.runtime import Rank
+from bertsmith.sentence_encoders import few_labels
 from bertsmith.sentence_encoders.few_labels import require_single_labels, train_on_pairs
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
@@ -151,10 +152,19 @@ def finetune(
     situation = situation_of(
         spec.name, spec.kind, len(data.train), folder, own_head=head is not None, settings=spec.settings
     )
-    values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
+    out, is_resumed = Path(out), resume
+    given = {**parts[FinetuningSettings], **parts[RecipeSettings]}
+    others_given = search or continue_on is not None or continue_minutes is not None or continue_steps is not None
+    if recipe == AUTO and resume:
+        recipe = SETFIT if recipe_of_run(out) == SETFIT else AUTO
+    elif recipe == AUTO and not others_given and few_labels.is_default(spec, data.train, situation, folder, given):
+        recipe = SETFIT
+        on_first_rank(
+            lambda: tell("few labels for a sentence encoder: --recipe setfit (not so with --start linear)"), rank
+        )
+    values = resolved(recipe, situation, given)
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    out, is_resumed = Path(out), resume
     if resume and not search and chosen.reads == PROBE:
         chosen = dataclasses.replace(chosen, reads=reads_of_run(out) or PROBE)
     if recipe == SETFIT:

@@ -8,16 +8,20 @@
 Source: Tunstall et al. (2022), "Efficient Few-Shot Learning Without Prompts", section 3.1; R of the paper is 20.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.datasets.labels import labels_of
-from bertsmith.finetuning.recipes import PAIRS_RUN, SETFIT
+from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.recipes import PAIRS_RUN, SETFIT, Situation
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel
+from bertsmith.model.config import BertConfig
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -28,6 +32,9 @@ from bertsmith.training.run_folder import SETTINGS_FILE
 
 PAIRS_PER_TEXT = 20  # of the same label and of another one, R each
 MOST_PAIRS = 20_000
+FEW = 200  # labelled texts for a sentence encoder, up to which the automatic recipe is this one
+# Settings of a training that say nothing about how it learns.
+_PLAIN = frozenset({"device", "precision", "micro_tokens", "baselines", "seed"})
 _RATE_TIMES_WIDTH = 0.0154  # peak learning rate times width: 2e-5 for a width of 768
 _BATCH = 16
 
@@ -63,6 +70,39 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
     return pairs
 
 
+def is_default(
+    spec: TaskSpec, examples: Sequence[Example], situation: Situation, folder: ModelFolder, given: Collection[str]
+) -> bool:
+    """Whether the automatic recipe is this one: few labels for a sentence encoder, and no setting that says otherwise.
+
+    docs/finetuning-recipe.md has the measurements.
+
+    Args:
+        examples: those of the training.
+        folder: the base model.
+        given: the names of the settings of the training that the user gave.
+    """
+    fits = has_single_labels(spec) and situation.examples <= FEW and situation.is_well_trained
+    if not fits or situation.own_head or situation.reads_windows or not _PLAIN.issuperset(given):
+        return False
+    labels = {labels_of(example)[0] for example in examples if isinstance(example, TextExample)}
+    return len(labels) > 1 and isinstance(folder.config, BertConfig) and _is_encoder_of_means(folder)
+
+
+def _is_encoder_of_means(folder: ModelFolder) -> bool:
+    """Whether the folder is that of a sentence encoder whose vectors are the means over the tokens."""
+    try:
+        recipe = read_recipe(folder.path)
+    except BertsmithError:
+        return False
+    return recipe is not None and recipe.pooling == "mean"
+
+
+def has_single_labels(spec: TaskSpec) -> bool:
+    """Whether the task is a classification of single texts with one label each."""
+    return spec.kind == "classification" and not spec.multi_label and spec.pair is False
+
+
 def require_single_labels(spec: TaskSpec) -> None:
     """Checks that the recipe fits a task.
 
@@ -70,7 +110,7 @@ def require_single_labels(spec: TaskSpec) -> None:
         ConfigError: the task is not a classification of single texts with one label each.
     """
     require(
-        spec.kind == "classification" and not spec.multi_label and spec.pair is False,
+        has_single_labels(spec),
         expected="a classification of single texts with one label each, for the recipe setfit",
         found=spec.title,
         fix="use another recipe",
