@@ -339,13 +339,16 @@ def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> d
 
 def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
     """What was removed from a corpus, from its manifest, as lines of its report."""
-    if gone := record.get("duplicates"):
+    gone = record.get("duplicates", {})
+    if "documents_without_url" in gone:
+        yield (
+            f"removed because an earlier document has their URL: {_amounts(gone)};"
+            f" {counted(gone['documents_without_url'], 'document')} without a URL kept"
+        )
+    elif gone:
         how = "copies or near-duplicates" if "similarity" in gone else "copies"
         exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
-        yield (
-            f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
-            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}"
-        )
+        yield f"removed as {how} of earlier documents: {_amounts(gone, exact)}"
     if gone := record.get("boilerplate"):
         yield (
             f"removed as boilerplate, in {gone['least_documents']:,} or more documents:"
@@ -358,6 +361,13 @@ def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
             yield f"    in {counted(one['documents'], 'document')}: {text}"
     if record:
         yield f"each removal is in {record['file']}"
+
+
+def _amounts(gone: dict[str, Any], exact: str = "") -> str:
+    return (
+        f"{counted(gone['documents'], 'document')}{exact}, {counted(gone['sentences'], 'sentence')},"
+        f" {counted(gone['tokens'], 'token')}"
+    )
 
 
 def _share(part: int, whole: int) -> str:
