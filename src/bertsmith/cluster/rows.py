@@ -89,7 +89,8 @@ def text_items(table: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any],
 def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema) -> pa.Table:
     """One row of `encoded_rows`."""
     parts = block.parts
-    record = {"source": block.source, "counts": dataclasses.asdict(block.counts), "failure": block.failure}
+    record: dict[str, Any] = {"source": block.source, "counts": dataclasses.asdict(block.counts)}
+    record["failure"] = block.failure
     record |= {name: getattr(block, name) for name in _COUNTS}
     if any(part.url for part in parts):
         record["urls"] = [part.url for part in parts]

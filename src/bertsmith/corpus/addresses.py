@@ -1,6 +1,6 @@
 """The URLs of documents that wait until all are known, and which documents have the URL of an earlier one.
 
-Memory: 32 bytes for each document. The URLs themselves are in a file.
+Memory: 24 bytes for each document, and less than 100 while they are compared. The URLs themselves are in a file.
 """
 
 import hashlib
@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bertsmith.corpus.duplicates import Duplicates, first_equal
+from bertsmith.corpus.duplicates import Duplicates, equal_documents, first_equal
+from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.urls import normalized_url
 
 _WRITTEN_TOGETHER = 2**14  # URLs
-_KEY_BYTES = 16  # two different URLs never have the same one: among 10^9, with a probability of 10^-21
+_KEY_BYTES = 16  # among 10^9 URLs, two have the same key with a probability of 10^-21
 
 
 class Address(NamedTuple):
@@ -61,22 +63,25 @@ class Addresses:
         """The number of documents that have none."""
         return int(len(self._numbers) - np.count_nonzero(self._has_url))
 
-    def duplicates(self) -> Duplicates:
-        """The documents whose normalized URL an earlier one has; `similarity` and `exact` are not known, and 0."""
+    def duplicates(self, corpus: Corpus) -> Duplicates:
+        """The documents whose normalized URL an earlier one has; their similarity is 1 for copies, or else 0."""
         numbers = np.array(self._numbers)
         first_of = first_equal(*np.ascontiguousarray(self._halves.T))
         repeats = self._has_url & (numbers[first_of] != numbers)
         of = np.where(repeats, first_of, -1)
-        return Duplicates(of, np.zeros(len(of)), np.zeros(len(of), dtype=bool))
+        exact = np.zeros(len(of), dtype=bool)
+        for document in np.flatnonzero(repeats).tolist():
+            exact[document] = equal_documents(corpus, document, int(of[document]))
+        return Duplicates(of, exact.astype(np.float64), exact)
 
     @property
-    def _halves(self) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    def _halves(self) -> npt.NDArray[np.uint64]:
         """The keys, uint64 [D, 2]."""
         return np.array(self._keys, dtype=np.uint64).reshape(-1, 2)
 
     @property
-    def _has_url(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return self._halves.any(axis=1)
+    def _has_url(self) -> npt.NDArray[np.bool_]:
+        return np.logical_or(*self._halves.T)
 
     def _write(self) -> None:
         with open(self.path, "a", encoding="ascii") as file:

@@ -339,16 +339,16 @@ def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> d
 
 def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
     """What was removed from a corpus, from its manifest, as lines of its report."""
-    gone = record.get("duplicates", {})
-    if "documents_without_url" in gone:
-        yield (
-            f"removed because an earlier document has their URL: {_amounts(gone)};"
-            f" {counted(gone['documents_without_url'], 'document')} without a URL kept"
-        )
-    elif gone:
+    if gone := record.get("duplicates"):
+        by_url = "documents_without_url" in gone
+        exact = f" ({gone['copies']:,} exact)" if (by_url or "similarity" in gone) and gone["documents"] else ""
         how = "copies or near-duplicates" if "similarity" in gone else "copies"
-        exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
-        yield f"removed as {how} of earlier documents: {_amounts(gone, exact)}"
+        how = "documents with the URL" if by_url else how
+        kept = f"; {counted(gone['documents_without_url'], 'document')} without a URL kept" if by_url else ""
+        yield (
+            f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
+            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}{kept}"
+        )
     if gone := record.get("boilerplate"):
         yield (
             f"removed as boilerplate, in {gone['least_documents']:,} or more documents:"
@@ -361,13 +361,6 @@ def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
             yield f"    in {counted(one['documents'], 'document')}: {text}"
     if record:
         yield f"each removal is in {record['file']}"
-
-
-def _amounts(gone: dict[str, Any], exact: str = "") -> str:
-    return (
-        f"{counted(gone['documents'], 'document')}{exact}, {counted(gone['sentences'], 'sentence')},"
-        f" {counted(gone['tokens'], 'token')}"
-    )
 
 
 def _share(part: int, whole: int) -> str:

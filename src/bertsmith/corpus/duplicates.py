@@ -70,7 +70,7 @@ def exact_duplicates(corpus: Corpus) -> Duplicates:
     first_of = first_equal(hashes)
     of = np.where(first_of == np.arange(len(hashes)), -1, first_of)
     for document in np.flatnonzero(of >= 0).tolist():  # two hashes may be equal by chance
-        if not _equal(corpus, document, int(of[document])):
+        if not equal_documents(corpus, document, int(of[document])):
             of[document] = -1
     return Duplicates(of, (of >= 0).astype(np.float64), of >= 0)
 
@@ -257,7 +257,8 @@ def _jaccard(first: Hashes, second: Hashes) -> float:
     return both / (fewer + more - both)
 
 
-def _equal(corpus: Corpus, first: int, second: int) -> bool:
+def equal_documents(corpus: Corpus, first: int, second: int) -> bool:
+    """Whether two documents have the same tokens and sentence boundaries."""
     return np.array_equal(corpus.document_tokens(first), corpus.document_tokens(second)) and np.array_equal(
         corpus.document_sentences(first), corpus.document_sentences(second)
     )

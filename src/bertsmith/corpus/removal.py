@@ -48,7 +48,8 @@ class RemovalSettings(ReadingSettings):
     remove_duplicates: str = help_field(
         "none",
         "documents that repeat an earlier one: none are removed; exact: copies are; near: also those whose runs of "
-        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: those with the URL of an earlier one",
+        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: those that "
+        "have the URL of an earlier one",
     )
     remove_boilerplate: bool = help_field(
         False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as license headers"
@@ -271,7 +272,7 @@ class Removal:
         before, corpus = self.waiting, self.waiting.close()
         near = self.settings.remove_duplicates == "near"
         if before.addresses is not None:
-            found = before.addresses.duplicates()
+            found = before.addresses.duplicates(corpus)
         else:
             found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
         after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
@@ -286,7 +287,7 @@ class Removal:
             reason = "a copy" if found.exact[row] else "a near-duplicate"
             more: dict[str, Any] = {"similarity": round(float(found.similarity[row]), 4)}
             if address is not None:
-                reason, more = "the same URL", {"url": address.url}
+                reason, more = "the same URL", {"url": address.url, "copy": bool(found.exact[row])}
             _write_line(
                 lines,
                 removed="document",
@@ -303,9 +304,12 @@ class Removal:
         before_count, after_count = len(before.numbers), len(after.numbers)
         before.remove()
         self.waiting = after
-        record: dict[str, Any] = {"documents": before_count - after_count}
-        record |= {"copies": int(found.exact.sum())} if before.addresses is None else {}
-        record |= {"sentences": sentences, "tokens": tokens_gone}
+        record: dict[str, Any] = {
+            "documents": before_count - after_count,
+            "copies": int(found.exact.sum()),
+            "sentences": sentences,
+            "tokens": tokens_gone,
+        }
         if before.addresses is not None:
             record["documents_without_url"] = before.addresses.num_without_url
         if near:

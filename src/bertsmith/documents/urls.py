@@ -31,9 +31,9 @@ def url_of_mark(mark: str) -> str:
 def normalized_url(url: str) -> str:
     """A URL in the form in which two are compared.
 
-    Scheme and host are in lower case; the port if it is the default one of http, https or ftp, the fragment, an empty query
-    and slashes at the end of the path are dropped. Everything else counts: http and https, `www.`, letters in the path, and the
-    query with its order. A text without scheme and host only loses its fragment, its empty query and such slashes.
+    Scheme and host are in lower case. What is dropped: the default port of http, https and ftp, the fragment, an empty
+    query, and slashes at the end of the path. Everything else counts: http or https, `www.`, letters in the path, and
+    the order of the query. Without scheme and host, only the fragment, the empty query and the slashes are dropped.
 
     >>> normalized_url("HTTPS://Example.org:443/Boats/?id=1#rain")
     'https://example.org/Boats?id=1'
