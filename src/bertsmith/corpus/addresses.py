@@ -81,7 +81,8 @@ class Addresses:
 
     @property
     def _has_url(self) -> npt.NDArray[np.bool_]:
-        return np.logical_or(*self._halves.T)
+        halves = self._halves
+        return (halves[:, 0] | halves[:, 1]) > 0
 
     def _write(self) -> None:
         with open(self.path, "a", encoding="ascii") as file:
