@@ -32,13 +32,13 @@ def built(out: Path, texts: Path, **options: Any) -> dict[str, str]:
     return digests(out)
 
 
-@pytest.mark.parametrize("removal", ["none", "near"])
+@pytest.mark.parametrize("removal", ["none", "near", "url"])
 def test_every_layout_of_text_gives_the_bytes_of_one_process(here, texts, tmp_path, removal) -> None:
     settings = CorpusSettings(held_out=0.2, shard_bytes=4096, remove_duplicates=removal)
     expected = built(tmp_path / "one", texts, settings=settings)
     build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=settings)
     assert digests(tmp_path / "many") == expected
-    assert ("removed.jsonl" in expected) == (removal == "near")
+    assert ("removed.jsonl" in expected) == (removal != "none")
     assert not (tmp_path / "many.partial").exists()
 
 
@@ -76,16 +76,20 @@ def stop_after(tables: int, monkeypatch: pytest.MonkeyPatch, parts: list[Any]) -
     monkeypatch.setattr(cluster_corpus, "stream", stream)
 
 
-def test_a_run_that_is_stopped_anywhere_resumes_with_the_same_bytes(here, texts, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("removal", ["none", "url"])
+def test_a_run_that_is_stopped_anywhere_resumes_with_the_same_bytes(
+    here, texts, tmp_path, monkeypatch, removal
+) -> None:
     """Stopped after each table in turn, nothing is encoded twice and nothing is lost."""
-    expected = built(tmp_path / "one", texts)
+    settings = CorpusSettings(held_out=0.2, shard_bytes=4096, remove_duplicates=removal)
+    expected = built(tmp_path / "one", texts, settings=settings)
     monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
     begun: list[tuple[int, int]] = []
     for stop in range(1, 100):
         parts: list[Any] = []
         stop_after(1, monkeypatch, parts)
         try:
-            build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS, resume=stop > 1)
+            build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=settings, resume=stop > 1)
         except StoppedError:
             assert not (tmp_path / "many").exists()
             begun.append((parts[0]["first"], parts[0]["skip"]))

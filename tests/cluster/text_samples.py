@@ -21,16 +21,24 @@ def document(draw: random.Random) -> list[str]:
 
 
 def write_texts(folder: Path, documents: int = 60, large: int = 0) -> Path:
-    """A folder with a file of every kind; `large` is the number of documents of one more file."""
+    """A folder with a file of every kind; `large` is the number of documents of one more file.
+
+    Records have URLs, some of which repeat.
+    """
     draw = random.Random(documents)
     folder.mkdir(parents=True)
     lines = "\n\n".join("\n".join(document(draw)) for _ in range(documents))
     (folder / "a-lines.txt").write_text(lines)
     (folder / "b-prose.txt.gz").write_bytes(gzip.compress(" ".join(document(draw)).encode(), mtime=0))
-    records = [json.dumps({"text": " ".join(document(draw))}) for _ in range(documents)]
+    records = [
+        json.dumps({"text": " ".join(document(draw)), "url": f"https://Example.org/{number % 40}/"})
+        for number in range(documents)
+    ]
     (folder / "c.jsonl").write_text("\n".join(records))
     (folder / "d.bin").write_bytes(b"\0\1")
-    pq.write_table(pa.table({"sentences": [document(draw) for _ in range(documents)]}), folder / "e.parquet")
+    urls = [f"https://example.org:443/{number}#{number}" if number % 3 else None for number in range(documents)]
+    table = pa.table({"url": urls, "sentences": [document(draw) for _ in range(documents)]})
+    pq.write_table(table, folder / "e.parquet")
     (folder / "f-copy.txt").write_text(lines)
     if large:
         (folder / "large.txt").write_text("\n\n".join("\n".join(document(draw)) for _ in range(large)))

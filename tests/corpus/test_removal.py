@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from bertsmith.corpus import boilerplate
+from bertsmith.corpus import addresses, boilerplate
+from bertsmith.corpus import build as corpus_build
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.checks import check_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents import readers, sources
+from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError
 from corpus.samples import small_tokenizer, write
 from corpus.test_build import content, story, texts
 
 TOKENIZER = small_tokenizer()
 HEADER = "Nobody was in the boat, a new story came home.\n"
+BY_URL = CorpusSettings(held_out=0, remove_duplicates="url")
 NEAR = CorpusSettings(held_out=0.2, remove_duplicates="near", remove_boilerplate=True)
 
 
@@ -151,10 +154,130 @@ def test_a_single_repeated_line(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["text.txt"]
 
 
+def records(folder: Path, *urls: str | None, name: str = "pages.jsonl") -> Path:
+    """A file with a different text for each URL."""
+    lines = [{"text": story(number).strip().split("\n"), "url": url} for number, url in enumerate(urls)]
+    return write(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def removed(corpus: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (corpus / "removed.jsonl").read_text().splitlines()]
+
+
+def test_of_documents_with_one_url_the_first_stays(tmp_path: Path) -> None:
+    paths = [
+        records(tmp_path, "http://a.org/1", None, "http://a.org/2", "HTTP://A.org:80/1/#top", None, "https://a.org/1"),
+        records(tmp_path, "http://a.org/2/", "http://a.org/3", name="b.jsonl"),
+    ]
+    build_corpus(paths, TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    manifest = build_corpus(paths, TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    every = everything(tmp_path / "all")
+    assert everything(tmp_path / "corpus") == [every[place] for place in (0, 1, 2, 4, 5, 7)]
+    lines = removed(tmp_path / "corpus")
+    assert [(line["document"], line["of_document"], line["url"]) for line in lines] == [
+        (4, 1, "HTTP://A.org:80/1/#top"),
+        (1, 3, "http://a.org/2/"),
+    ]
+    assert [Path(line["of_source"]).name for line in lines] == ["pages.jsonl"] * 2
+    assert {line["reason"] for line in lines} == {"the same URL"}
+    gone = manifest["removed"]["duplicates"]
+    assert gone == {
+        "documents": 2,
+        "copies": 0,
+        "sentences": sum(line["sentences"] for line in lines),
+        "tokens": sum(line["tokens"] for line in lines),
+        "documents_without_url": 2,
+    }
+    assert (
+        f"removed as documents with the URL of earlier documents: 2 documents (0 exact), {gone['sentences']} sentences,"
+        f" {gone['tokens']} tokens; 2 documents without a URL kept"
+    ) in check_corpus(tmp_path / "corpus").lines()
+    assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [
+        "corpus.json", "inputs.jsonl", "removed.jsonl", "shard-00000.arrow", "vocab.txt",
+    ]  # fmt: skip
+
+
+def test_copies_with_other_urls_or_without_stay_if_urls_decide(tmp_path: Path) -> None:
+    documents = [Document("a", ["It rained."], url) for url in ("http://a", "http://b", "", "", "http://a/")]
+    build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    assert everything(tmp_path / "corpus") == ["it rained ."] * 4
+    assert [(line["of_document"], line["copy"]) for line in removed(tmp_path / "corpus")] == [(1, True)]
+
+
+def test_text_without_a_single_url_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = records(tmp_path, None, None, " ")
+    for more in ({}, {"remove_boilerplate": True, "boilerplate_documents": 2}):
+        settings = CorpusSettings(held_out=0, remove_duplicates="url", **more)
+        with pytest.raises(InputError, match=r"column 'url' .*; found none in 3 documents; .*--url-column"):
+            build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings)
+    assert [one.name for one in tmp_path.iterdir()] == ["pages.jsonl"]
+    renamed = CorpusSettings(held_out=0, remove_duplicates="url", url_column="text")
+    with pytest.raises(InputError, match="column 'text'"):
+        build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=renamed)
+
+
+def test_the_column_with_the_urls_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "It rained.", "page": "http://a"}\n' * 3)
+    settings = CorpusSettings(held_out=0, remove_duplicates="url", url_column="page")
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings)
+    assert manifest["removed"]["duplicates"]["documents"] == 2
+
+
+def test_parts_of_a_document_that_was_cut_are_no_duplicates_of_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both parts of the first document stay, and both of the one with its URL go."""
+    monkeypatch.setattr(corpus_build, "MOST_SENTENCES", 4)
+    for module in (sources, readers):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 60)
+    monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
+    lines = [f'<doc url="http://a/{"" if number < 2 else number}">\n{story(number, 7)}</doc>\n' for number in range(3)]
+    path = write(tmp_path / "wiki.txt", "".join(lines))
+    whole = build_corpus([path], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    assert whole["documents"] == 6
+    assert whole["read"]["cut_documents"] == 3
+    build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    every = everything(tmp_path / "all")
+    assert everything(tmp_path / "corpus") == [*every[:2], *every[4:]]
+    assert [(line["document"], line["of_document"]) for line in removed(tmp_path / "corpus")] == [(3, 1), (4, 1)]
+
+
+def test_urls_are_compared_after_boilerplate_is_removed(tmp_path: Path) -> None:
+    """The first document with the URL is nothing but boilerplate, so the second one stays and the third goes."""
+    texts = [HEADER, HEADER + story(1), story(2), *(HEADER + story(number) for number in range(3, 12))]
+    urls = ["http://a", "http://a/", "http://A", *[""] * 9]
+    documents = [Document("d", text.strip().split("\n"), url) for text, url in zip(texts, urls, strict=True)]
+    settings = CorpusSettings(held_out=0, remove_duplicates="url", remove_boilerplate=True)
+    manifest = build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=settings)
+    assert [(line["document"], line["reason"]) for line in removed(tmp_path / "corpus") if "document" in line] == [
+        (1, "nothing but boilerplate"),
+        (3, "the same URL"),
+    ]
+    assert manifest["removed"]["duplicates"]["documents_without_url"] == 9
+    assert manifest["documents"] == 10
+
+
+def test_any_number_of_processes_and_of_urls_in_memory_removes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sources, readers):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 300)
+    for file in range(6):
+        urls = [f"http://a.org/{(7 * file + number) % 17}" if number % 4 else None for number in range(12)]
+        records(tmp_path / "in", *urls, name=f"{file}.jsonl")
+    for workers in (1, 2):
+        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), settings=BY_URL, workers=workers)
+        monkeypatch.setattr(addresses, "_WRITTEN_TOGETHER", 5)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    gone = Corpus.open(tmp_path / "1").manifest["removed"]["duplicates"]
+    assert (gone["documents"], gone["documents_without_url"]) == (54 - 17, 18)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"remove_duplicates": "all"}, "one of none, exact, near; found all"),
+        ({"remove_duplicates": "all"}, "one of none, exact, near, url; found all"),
+        ({"url_column": "page", "remove_duplicates": "near"}, "found url_column page with remove_duplicates near"),
         ({"boilerplate_documents": 5}, "only with remove_boilerplate"),
         ({"boilerplate_documents": 1, "remove_boilerplate": True}, "at least 2"),
     ],

@@ -194,6 +194,64 @@ def test_truncated_compressed_files_are_refused(tmp_path: Path, ending: str, pac
         read(path)
 
 
+def urls(*paths: Path, **settings: str) -> list[str]:
+    return [document.url for document in read_documents(paths, ReadingSettings(**settings))]
+
+
+def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) -> None:
+    records = [
+        {"text": "It rained.", "url": " https://example.org/A/ "},
+        {"url": "https://example.org/b\ud800", "sentences": ["It rained."]},
+        {"text": "It rained.", "url": None, "page": "https://example.org/c"},
+        {"text": "It rained.", "url": 7},
+        {"text": "", "url": "https://example.org/d"},
+        "It rained.",
+    ]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(one) + "\n" for one in records))
+    assert urls(path) == ["https://example.org/A/", "https://example.org/b", "", "", ""]
+    path = write(tmp_path / "b.jsonl", json.dumps(records[2]))
+    assert urls(path, url_column="page") == ["https://example.org/c"]
+    path = write(tmp_path / "c.jsonl", json.dumps({"url": "https://example.org/d"}))
+    assert urls(path, column="url") == [""], "the text is not its own address"
+
+
+def test_documents_of_parquet_have_the_url_of_their_record(tmp_path: Path) -> None:
+    found = ["https://example.org/a", None, "https://example.org/c"]
+    texts = ["It rained."] * 3
+    table = pa.table({"url": found, "page": pa.array(found[::-1]).dictionary_encode(), "id": [1, 2, 3], "text": texts})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert urls(tmp_path / "a.parquet") == ["https://example.org/a", "", "https://example.org/c"]
+    assert urls(tmp_path / "a.parquet", url_column="page") == ["https://example.org/c", "", "https://example.org/a"]
+    for column in ("id", "other", "text"):
+        assert urls(tmp_path / "a.parquet", url_column=column) == [""] * 3
+    assert read(tmp_path / "a.parquet") == [["It rained."]] * 3
+
+
+@pytest.mark.parametrize("size", [1, 40, 2**20])
+def test_documents_of_wikiextractor_have_the_url_of_their_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    path = write(tmp_path / "wiki.txt", WIKI + "<doc>\nIt rained.\n</doc>\nIt ended.\n" + WIKI)
+    expected = ["https://x.org/?id=12", "https://x.org/?id=39"]
+    for module in (sources, readers):
+        monkeypatch.setattr(module, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
+    assert urls(path) == [*expected, "", "", *expected]
+
+
+def test_documents_that_are_cut_keep_their_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in (
+        (readers, "MOST_SENTENCES", 2),
+        (sources, "BLOCK_BYTES", 8),
+        (readers, "BLOCK_BYTES", 8),
+    ):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
+    lines = "".join(f"Sentence {number}.\n" for number in range(5))
+    path = write(tmp_path / "wiki.txt", f'<doc url="http://a">\n{lines}</doc>\n<doc url="http://b">\n{lines}</doc>\n')
+    assert urls(path) == ["http://a"] * 3 + ["http://b"] * 3
+
+
 def test_json_lines_contain_texts_or_sentences(tmp_path: Path) -> None:
     text = {"id": "1", "text": "The boat came home. Nobody was in it."}
     lines = [text, {"text": ["A new story.", " ", "It rained."], "x": None}, {"text": None}, {"text": " "}]

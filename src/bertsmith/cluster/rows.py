@@ -89,8 +89,11 @@ def text_items(table: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any],
 def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema) -> pa.Table:
     """One row of `encoded_rows`."""
     parts = block.parts
-    record = {"source": block.source, "counts": dataclasses.asdict(block.counts), "failure": block.failure}
+    record: dict[str, Any] = {"source": block.source, "counts": dataclasses.asdict(block.counts)}
+    record["failure"] = block.failure
     record |= {name: getattr(block, name) for name in _COUNTS}
+    if any(part.url for part in parts):
+        record["urls"] = [part.url for part in parts]
     tokens = np.concatenate(
         [np.empty(0, schema.field("tokens").type.value_type.to_pandas_dtype()), *_all(parts, "tokens")]
     )
@@ -127,6 +130,7 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
     )
     token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
     hashes = iter(bands.reshape(-1, BANDS))  # of the parts with tokens, or none at all
+    urls = record.get("urls") or [""] * len(keys)
     parts = [
         EncodedPart(
             source=record["source"],
@@ -135,6 +139,7 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
             key=int(keys[place]),
             ends=bool(ends[place]),
             bands=next(hashes, None) if token_counts[place] else None,
+            url=urls[place],
         )
         for place in range(len(keys))
     ]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import bertsmith
+from bertsmith.corpus.addresses import Address
 from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
 from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
@@ -181,7 +182,8 @@ def _documents(documents: Iterable[Any]) -> Iterator[Any]:
     size = 0
     for block in document_blocks(documents):
         for document in block.data:
-            data = "\n".join([document.source, *document.sentences, ""]).encode("utf-8", "surrogatepass")
+            url = [document.url] if document.url else []
+            data = "\n".join([document.source, *url, *document.sentences, ""]).encode("utf-8", "surrogatepass")
             digest.update(data)
             size += len(data)
         yield block
@@ -218,6 +220,7 @@ class _Build:
         self._store = self.split.write if sampler is None else sampler.add
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
+        self._url, self._number = "", 0  # of the document as it was read, which may be cut into several
         self._file: dict[str, Any] = {}
 
     def take(self, item: Item) -> None:
@@ -288,8 +291,10 @@ class _Build:
         self._open.append(part)
         self._open_sentences += len(part.sentence_lengths)
         self._key += part.key
+        self._url = self._url or part.url
         if part.ends:
             self._close_document()
+            self._url, self._number = "", self._number + 1
         elif self._open_sentences >= MOST_SENTENCES:
             self.report.cut_documents += 1
             self._close_document()
@@ -311,7 +316,12 @@ class _Build:
             # The hashes of a document that is in several parts follow from all of its ids.
             filled = [part.bands for part in parts if len(part.tokens)]
             self._removal.waiting.add(
-                parts[0].source, tokens, lengths, draw, bands=filled[0] if len(filled) == 1 else None
+                parts[0].source,
+                tokens,
+                lengths,
+                draw,
+                bands=filled[0] if len(filled) == 1 else None,
+                address=Address(self._url, self._number),
             )
 
     def _pipeline(self) -> dict[str, Any]:

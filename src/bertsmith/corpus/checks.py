@@ -340,11 +340,14 @@ def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> d
 def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
     """What was removed from a corpus, from its manifest, as lines of its report."""
     if gone := record.get("duplicates"):
+        by_url = "documents_without_url" in gone
+        exact = f" ({gone['copies']:,} exact)" if (by_url or "similarity" in gone) and gone["documents"] else ""
         how = "copies or near-duplicates" if "similarity" in gone else "copies"
-        exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
+        how = "documents with the URL" if by_url else how
+        kept = f"; {counted(gone['documents_without_url'], 'document')} without a URL kept" if by_url else ""
         yield (
             f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
-            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}"
+            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}{kept}"
         )
     if gone := record.get("boilerplate"):
         yield (

@@ -67,15 +67,29 @@ def exact_duplicates(corpus: Corpus) -> Duplicates:
             found.append(run_hashes(sentences, np.diff(batch.sentence_offsets)))
             progress.advance(len(batch.tokens))
     hashes = np.concatenate(found)
-    order = np.argsort(hashes, kind="stable")
-    firsts = np.flatnonzero(np.concatenate([[True], hashes[order[1:]] != hashes[order[:-1]]])[: len(hashes)])
-    first_of = np.empty(len(hashes), dtype=np.int64)
-    first_of[order] = np.repeat(order[firsts], np.diff(firsts, append=len(hashes)))
+    first_of = first_equal(hashes)
     of = np.where(first_of == np.arange(len(hashes)), -1, first_of)
     for document in np.flatnonzero(of >= 0).tolist():  # two hashes may be equal by chance
-        if not _equal(corpus, document, int(of[document])):
+        if not equal_documents(corpus, document, int(of[document])):
             of[document] = -1
     return Duplicates(of, (of >= 0).astype(np.float64), of >= 0)
+
+
+def first_equal(*keys: npt.NDArray[np.uint64]) -> Ints:
+    """The first place with the same keys, for each place, int64 [D].
+
+    Args:
+        keys: each uint64 [D]; two places are equal if they are in all of them.
+
+    >>> first_equal(np.array([7, 5, 7, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
+    [0, 1, 0, 3]
+    """
+    order = np.lexsort(keys)
+    differs = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
+    firsts = np.flatnonzero(np.concatenate([[True], differs])[: len(order)])
+    first_of = np.empty(len(order), dtype=np.int64)
+    first_of[order] = np.repeat(order[firsts], np.diff(firsts, append=len(order)))
+    return first_of
 
 
 def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
@@ -243,7 +257,8 @@ def _jaccard(first: Hashes, second: Hashes) -> float:
     return both / (fewer + more - both)
 
 
-def _equal(corpus: Corpus, first: int, second: int) -> bool:
+def equal_documents(corpus: Corpus, first: int, second: int) -> bool:
+    """Whether two documents have the same tokens and sentence boundaries."""
     return np.array_equal(corpus.document_tokens(first), corpus.document_tokens(second)) and np.array_equal(
         corpus.document_sentences(first), corpus.document_sentences(second)
     )

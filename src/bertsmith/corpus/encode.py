@@ -41,6 +41,7 @@ class EncodedPart:
         key: the sum of the checksums of its sentences; determines which documents are held out.
         ends: whether the document ends here.
         bands: the band hashes of these ids, uint32 [BANDS], if requested and there are ids.
+        url: the URL of the document, in the part with which it begins; "" if it has none.
     """
 
     source: str
@@ -49,6 +50,7 @@ class EncodedPart:
     key: int
     ends: bool
     bands: duplicates.Band | None = None
+    url: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +123,7 @@ def _encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
                 sentence_lengths=inside[inside > 0].astype(np.uint32),
                 key=sum(keys[first:last]),
                 ends=part.ends,
+                url=part.url,
             )
         )
         first = last

@@ -18,7 +18,10 @@ _SHAPE = {
     "held_out?": {"documents?": int, "tokens?": int, "share?": float},
     "removed?": {
         "file": str,
-        "duplicates?": {"documents": int, "copies": int, "sentences": int, "tokens": int},
+        "duplicates?": {
+            **dict.fromkeys(("documents", "copies", "sentences", "tokens"), int),
+            "documents_without_url?": int,
+        },
         "boilerplate?": {
             **dict.fromkeys(("least_documents", "different_sentences", "sentences", "tokens"), int),
             "removed_documents": int,

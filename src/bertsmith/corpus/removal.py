@@ -10,27 +10,31 @@ sentence.
 """
 
 import dataclasses
+import itertools
 import json
 import shutil
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus import boilerplate, duplicates
+from bertsmith.corpus.addresses import Address, Addresses
 from bertsmith.corpus.overlap import SHORTEST
 from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
 from bertsmith.documents.readers import ReadingSettings
+from bertsmith.documents.urls import URL_COLUMN
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
+from bertsmith.progress import counted
 from bertsmith.settings import help_field, require
 from bertsmith.text.tokenizer import Tokenizer
 
 REMOVED = "removed.jsonl"
-REMOVALS = ("none", "exact", "near")
+REMOVALS = ("none", "exact", "near", "url")
 MOST_SHOWN = 10  # boilerplate sentences in the manifest
 _SHOWN_TOKENS = 16
 
@@ -44,7 +48,8 @@ class RemovalSettings(ReadingSettings):
     remove_duplicates: str = help_field(
         "none",
         "documents that repeat an earlier one: none are removed; exact: copies are; near: also those whose runs of "
-        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more",
+        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: those that "
+        "have the URL of an earlier one",
     )
     remove_boilerplate: bool = help_field(
         False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as license headers"
@@ -63,6 +68,12 @@ class RemovalSettings(ReadingSettings):
             expected=f"duplicates to remove, one of {', '.join(REMOVALS)}",
             found=self.remove_duplicates,
             fix="choose one of them",
+        )
+        require(
+            self.url_column == URL_COLUMN or self.remove_duplicates == "url",
+            expected="url_column only with remove_duplicates url",
+            found=f"url_column {self.url_column} with remove_duplicates {self.remove_duplicates}",
+            fix="add --remove-duplicates url",
         )
         require(
             self.boilerplate_documents is None or self.remove_boilerplate,
@@ -94,13 +105,17 @@ class WaitingDocuments:
     Args:
         folder: a new folder; `remove` deletes it.
         fingerprints: also keep the band hashes of the documents, see `duplicates`.
+        addresses: also keep the URLs of the documents.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False) -> None:
+    def __init__(
+        self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False, addresses: bool = False
+    ) -> None:
         self.folder, self.tokenizer = folder, tokenizer
         self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
         self._bands = array("I")
         self._writer = ShardWriter(folder, len(tokenizer.vocabulary))
+        self.addresses = Addresses(folder / "urls.jsonl") if addresses else None
         # For each document: the draw that decides whether it is held out, and its number in its source, from 1.
         self.draws, self.numbers = array("Q"), array("q")
         self._last_source = ""
@@ -120,12 +135,17 @@ class WaitingDocuments:
         draw: int,
         number: int = 0,
         bands: duplicates.Band | None = None,
+        address: Address | None = None,
     ) -> None:
         """Appends a document; without a number it is the next one of its source.
 
         Args:
             bands: its band hashes, uint32 [BANDS], if they are known.
+            address: needed if addresses are kept.
         """
+        if self.addresses is not None:
+            assert address is not None
+            self.addresses.add(address)
         if self._continues is not None:
             if bands is None:
                 bands = duplicates.band_hashes(tokens, np.array([0, len(tokens)]), self._continues)[:, 0]
@@ -157,17 +177,22 @@ class Removal:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, settings: RemovalSettings) -> None:
         self.folder, self.tokenizer, self.settings = folder, tokenizer, settings
-        self.waiting = WaitingDocuments(folder / "waiting", tokenizer, fingerprints=settings.fingerprints)
+        self.by_url = settings.remove_duplicates == "url"
+        self.waiting = WaitingDocuments(
+            folder / "waiting", tokenizer, fingerprints=settings.fingerprints, addresses=self.by_url
+        )
 
     def finish(self, write: Write) -> dict[str, Any]:
         """The record of the removals for the manifest, after passing the documents that stay to `write`, in order.
 
         Raises:
-            InputError: nothing is left.
+            InputError: nothing is left, or no document has a URL by which duplicates could be found.
         """
         if not self.waiting.numbers:
             self.waiting.remove()
             return {}
+        if self.waiting.addresses is not None:
+            _require_urls(self.waiting.addresses, len(self.waiting.numbers), self.settings.url_column)
         record: dict[str, Any] = {"file": REMOVED}
         with open(self.folder / REMOVED, "w", encoding="utf-8") as lines:
             if self.settings.remove_boilerplate:
@@ -181,8 +206,8 @@ class Removal:
                     "documents",
                     fix="leave --remove-boilerplate out, or raise --boilerplate-documents",
                 )
-        for source, tokens, lengths, draw, _ in _documents(self.waiting):
-            write(source, tokens, lengths, draw)
+        for one in _documents(self.waiting):
+            write(one.source, one.tokens, one.lengths, one.draw)
         return {**record, "digest": digest_file(self.folder / REMOVED)}
 
     def _remove_boilerplate(self, lines: IO[str]) -> dict[str, Any]:
@@ -190,14 +215,23 @@ class Removal:
         before, corpus = self.waiting, self.waiting.close()
         least = self.settings.boilerplate_documents or boilerplate.least_documents(corpus.num_documents)
         found = boilerplate.find_boilerplate(corpus, least)
-        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer)
+        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer, addresses=self.by_url)
+        addresses = _addresses(before)
         changed = emptied = row = 0
         for batch in corpus.batches:
             counts = np.diff(batch.sentence_offsets)
             for number, (tokens, lengths) in enumerate(found.documents_without(batch)):
                 changed += bool(len(lengths) < counts[number])
+                address = next(addresses)
                 if len(lengths):
-                    after.add(str(batch.sources[number]), tokens, lengths, before.draws[row], before.numbers[row])
+                    after.add(
+                        str(batch.sources[number]),
+                        tokens,
+                        lengths,
+                        before.draws[row],
+                        before.numbers[row],
+                        address=address,
+                    )
                 else:
                     emptied += 1
                     _write_line(
@@ -237,28 +271,35 @@ class Removal:
         """Removes documents that repeat an earlier one."""
         before, corpus = self.waiting, self.waiting.close()
         near = self.settings.remove_duplicates == "near"
-        found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
+        if before.addresses is not None:
+            found = before.addresses.duplicates(corpus)
+        else:
+            found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
         after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
         sentences = tokens_gone = 0
-        for row, (source, tokens, lengths, draw, number) in enumerate(_documents(before, corpus)):
+        for row, (one, address) in enumerate(zip(_documents(before, corpus), _addresses(before), strict=False)):
             first = int(found.of[row])
             if first < 0:
-                after.add(source, tokens, lengths, draw, number)
+                after.add(one.source, one.tokens, one.lengths, one.draw, one.number)
                 continue
-            sentences += len(lengths)
-            tokens_gone += len(tokens)
+            sentences += len(one.lengths)
+            tokens_gone += len(one.tokens)
+            reason = "a copy" if found.exact[row] else "a near-duplicate"
+            more: dict[str, Any] = {"similarity": round(float(found.similarity[row]), 4)}
+            if address is not None:
+                reason, more = "the same URL", {"url": address.url, "copy": bool(found.exact[row])}
             _write_line(
                 lines,
                 removed="document",
-                reason="a copy" if found.exact[row] else "a near-duplicate",
-                source=source,
-                document=number,
-                begins=self.tokenizer.decode(tokens[:_SHOWN_TOKENS], skip_special=False),
-                sentences=len(lengths),
-                tokens=len(tokens),
+                reason=reason,
+                source=one.source,
+                document=one.number,
+                begins=self.tokenizer.decode(one.tokens[:_SHOWN_TOKENS], skip_special=False),
+                sentences=len(one.lengths),
+                tokens=len(one.tokens),
                 of_source=corpus.document_source(first),
                 of_document=before.numbers[first],
-                similarity=round(float(found.similarity[row]), 4),
+                **more,
             )
         before_count, after_count = len(before.numbers), len(after.numbers)
         before.remove()
@@ -269,6 +310,8 @@ class Removal:
             "sentences": sentences,
             "tokens": tokens_gone,
         }
+        if before.addresses is not None:
+            record["documents_without_url"] = before.addresses.num_without_url
         if near:
             record |= {
                 "similarity": duplicates.SIMILARITY,
@@ -279,14 +322,22 @@ class Removal:
         return record
 
 
-def _documents(
-    waiting: WaitingDocuments, corpus: Corpus | None = None
-) -> Iterator[tuple[str, npt.NDArray[Any], npt.NDArray[np.uint32], int, int]]:
-    """Source, tokens, sentence lengths, draw and number of each waiting document."""
+class _Waiting(NamedTuple):
+    """A waiting document: tokens [T], and the tokens of each sentence [S]."""
+
+    source: str
+    tokens: npt.NDArray[Any]
+    lengths: npt.NDArray[np.uint32]
+    draw: int
+    number: int
+
+
+def _documents(waiting: WaitingDocuments, corpus: Corpus | None = None) -> Iterator[_Waiting]:
+    """Each waiting document."""
     row = 0
     for batch in (corpus or waiting.close()).batches:
         for number, source in enumerate(batch.sources.to_pylist()):
-            yield (
+            yield _Waiting(
                 source,
                 batch.tokens[batch.token_offsets[number] : batch.token_offsets[number + 1]],
                 batch.sentence_lengths[batch.sentence_offsets[number] : batch.sentence_offsets[number + 1]],
@@ -294,6 +345,21 @@ def _documents(
                 waiting.numbers[row],
             )
             row += 1
+
+
+def _addresses(waiting: WaitingDocuments) -> Iterator[Address | None]:
+    """The address of each waiting document; without end None if they are not kept."""
+    return itertools.repeat(None) if waiting.addresses is None else iter(waiting.addresses)
+
+
+def _require_urls(addresses: Addresses, documents: int, column: str) -> None:
+    if addresses.num_without_url == documents:
+        raise InputError(
+            expected=f"the URLs of documents, in the column {column!r} of .jsonl and .parquet files or in marks"
+            " <doc url=...>, to remove duplicates by them",
+            found=f"none in {counted(documents, 'document')}",
+            fix="name the column (--url-column), or compare the texts (--remove-duplicates exact or near)",
+        )
 
 
 def _write_line(file: IO[str], **values: Any) -> None:

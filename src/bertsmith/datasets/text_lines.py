@@ -104,7 +104,7 @@ class TextLines:
                 column = self._parquet_column(names, texts)
                 return column
 
-            for block in parquet_blocks(stream, choose):
+            for block, _ in parquet_blocks(stream, choose):
                 for value in block:
                     number += 1
                     yield _text(value, column, f"row {number:,} of '{shown(self.path)}'")

@@ -116,6 +116,15 @@ def texts_of(text: str, division: str) -> list[str]:
     return (_MARK if division == BY_MARKS else _BLANK_LINE).split(text)
 
 
+def marks_of(text: str) -> list[str]:
+    r"""The marks in a text, which stand between its documents as `texts_of` returns them.
+
+    >>> marks_of("<doc id='1'>\nOne.\n</doc>\n")
+    ["<doc id='1'>\n", '</doc>\n']
+    """
+    return _MARK.findall(text)
+
+
 def paragraphs_of(text: str, form: str) -> list[str]:
     r"""The paragraphs of `wrapped` text, or the non-blank lines of any other form.
 

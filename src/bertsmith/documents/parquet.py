@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.documents.names import doubled
 from bertsmith.documents.sources import BLOCK_BYTES, SourceStream, UnreadableError
+from bertsmith.documents.urls import url_of
 
 _ROWS = 64
 
@@ -16,11 +17,14 @@ _ROWS = 64
 Choice = Callable[[Sequence[str], Sequence[str]], str]
 
 
-def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[Any]]:
-    """Lists of about a megabyte of the values of one column: texts, or lists of sentences.
+def parquet_blocks(
+    stream: SourceStream, column: str | Choice, url_column: str | None = None
+) -> Iterator[tuple[list[Any], list[str]]]:
+    """Lists of about a megabyte of the values of one column, texts or lists of sentences, and their URLs.
 
     Args:
         column: its name; "" selects `text`, `sentences` or the only suitable column. Or a function that selects it.
+        url_column: the name of the column with the URLs of the records. Without one, the lists of URLs are empty.
 
     Raises:
         UnreadableError: the file is damaged, or has no such column, or, unless a function selects one, has two
@@ -35,17 +39,24 @@ def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[
             name = _column(schema, column)
         else:
             name = column(schema.names, [field.name for field in schema if _is_text(field.type)])
+        kinds = dict(zip(schema.names, schema.types, strict=True))
+        has_urls = url_column in kinds and url_column != name and _is_text(kinds[url_column])
+        columns = [name, *([url_column] if has_urls else [])]
         values: list[Any] = []
+        urls: list[str] = []
         size = 0
         # Without a buffer size, or with threads, whole row groups would be kept in memory.
-        for batch in file.iter_batches(batch_size=_ROWS, columns=[name], use_threads=False):
-            values += batch.column(0).to_pylist()
+        for batch in file.iter_batches(batch_size=_ROWS, columns=columns, use_threads=False):
+            names = batch.schema.names
+            values += batch.column(names.index(name)).to_pylist()
+            if has_urls:
+                urls += map(url_of, batch.column(names.index(url_column)).to_pylist())
             size += batch.nbytes
             if size >= BLOCK_BYTES:
-                yield values
-                values, size = [], 0
+                yield values, urls
+                values, urls, size = [], [], 0
         if values:
-            yield values
+            yield values, urls
     except (pa.ArrowException, OSError) as error:
         raise UnreadableError(f"Parquet data that cannot be read ({error})") from None
 

@@ -5,10 +5,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, find_form, paragraphs_of, texts_of
+from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, BY_MARKS, find_form, marks_of, paragraphs_of, texts_of
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import encoding_errors
+from bertsmith.documents.urls import URL_COLUMN, url_of, url_of_mark
 from bertsmith.errors import InputError
 
 _SHOWN_FIELDS = 12  # of a record, in a message
@@ -29,6 +30,8 @@ class TextBlock:
         split: whether text is split into sentences, or kept as it is (`lines`).
         read_bytes: the bytes read from disk for it; for documents, their characters.
         language: the name of its language, if text is read by language.
+        url_column: the column of JSON Lines with the URL of a record.
+        urls: the URLs of records, one for each, or none.
     """
 
     source: str
@@ -41,14 +44,20 @@ class TextBlock:
     split: bool = True
     read_bytes: int = 0
     language: str = ""
+    url_column: str = URL_COLUMN
+    urls: Sequence[str] = ()
 
 
 class Part(NamedTuple):
-    """Sentences of one document, or of the part of it in one block."""
+    """Sentences of one document, or of the part of it in one block.
+
+    The URL is in the part with which the document begins; "" if it has none.
+    """
 
     source: str
     sentences: list[str]
     ends: bool
+    url: str = ""
 
 
 @dataclasses.dataclass
@@ -68,11 +77,14 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
     """
     counts = BlockCounts()
     if block.form == "documents":
-        parts = [Part(document.source, _filled(document.sentences), ends=True) for document in block.data]
+        parts = [
+            Part(document.source, _filled(document.sentences), ends=True, url=document.url) for document in block.data
+        ]
         counts.empty_documents = sum(not part.sentences for part in parts)
         return parts, counts
     if block.form == "records":
-        return [_record(block, value, counts) for value in block.data], counts
+        urls = block.urls or itertools.repeat("", len(block.data))
+        return [_record(block, value, counts, url) for value, url in zip(block.data, urls, strict=True)], counts
     text = _text_of(block, counts)
     if block.form == "jsonl":
         return _json_lines(block, text, counts), counts
@@ -127,13 +139,16 @@ def _documents_of_lines(block: TextBlock, text: str, counts: BlockCounts) -> lis
 def _documents_of_prose(block: TextBlock, text: str) -> list[Part]:
     """The texts of the documents in a block, as sentences; the last one may continue in the next block."""
     parts = []
-    for one in texts_of(text, block.division):
+    texts = texts_of(text, block.division)
+    # What comes before the first mark belongs to the previous block.
+    urls = ["", *map(url_of_mark, marks_of(text))] if block.division == BY_MARKS else [""] * len(texts)
+    for one, url in zip(texts, urls, strict=True):
         paragraphs = paragraphs_of(one, block.form)
         if block.form == "lines":
             sentences = _filled(paragraphs)
         else:
             sentences = [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]
-        parts.append(Part(block.source, sentences, ends=True))
+        parts.append(Part(block.source, sentences, ends=True, url=url))
     return [*parts[:-1], parts[-1]._replace(ends=block.ends)]
 
 
@@ -149,15 +164,18 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
             raise InputError(
                 expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="correct the line"
             ) from None
+        url = ""
         if isinstance(record, str | list):
             value = record
         elif isinstance(record, dict):
-            value = record[_column(record, block.column, where)]
+            column = _column(record, block.column, where)
+            value = record[column]
+            url = url_of(record.get(block.url_column)) if column != block.url_column else ""
         else:
             raise InputError(
                 expected=f"an object, a string or a list in {where}", found=line[:40], fix="correct the line"
             )
-        part = _record(block, value, counts, where)
+        part = _record(block, value, counts, url, where)
         # JSON can escape a lone surrogate, which is not a character.
         parts.append(part if "\\u" not in line else _without_surrogates(part, counts))
     return parts
@@ -181,7 +199,7 @@ def _column(record: dict[str, Any], wanted: str, where: str) -> str:
     )
 
 
-def _record(block: TextBlock, value: Any, counts: BlockCounts, where: str = "") -> Part:
+def _record(block: TextBlock, value: Any, counts: BlockCounts, url: str, where: str = "") -> Part:
     """The document of one record: a text, or a list of sentences."""
     if isinstance(value, str):
         sentences = _sentences(value, block.split)
@@ -196,7 +214,7 @@ def _record(block: TextBlock, value: Any, counts: BlockCounts, where: str = "") 
             fix="name the column with the text (--column)",
         )
     counts.empty_documents += not sentences
-    return Part(block.source, sentences, ends=True)
+    return Part(block.source, sentences, ends=True, url=url)
 
 
 def _sentences(text: str, split: bool) -> list[str]:

@@ -32,6 +32,7 @@ from bertsmith.documents.sources import (
     shown,
     text_blocks,
 )
+from bertsmith.documents.urls import URL_COLUMN
 from bertsmith.errors import InputError
 from bertsmith.settings import help_field, require
 
@@ -54,6 +55,9 @@ class ReadingSettings:
     column: str = help_field(
         "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
     )
+    url_column: str = help_field(
+        URL_COLUMN, "column of .jsonl and .parquet files with the URL of a document, where there is one"
+    )
     files_continue: bool = help_field(
         False, "with form lines: a document can continue in the next file, as in the original code"
     )
@@ -69,10 +73,11 @@ class ReadingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: its source, and its sentences in order."""
+    """A document: its source, its sentences in order, and the URL that it came from; "" if it is not known."""
 
     source: str
     sentences: list[str]
+    url: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +154,7 @@ def read_documents(
         InputError: a file is missing, empty, binary, damaged, or lacks the column.
     """
     report = report if report is not None else ReadReport()
-    source, sentences = "", list[str]()
+    source, url, sentences = "", "", list[str]()
     for item in read_blocks(paths, settings or ReadingSettings()):
         if not isinstance(item, TextBlock):
             report.add_file(item)
@@ -158,13 +163,16 @@ def read_documents(
         report.add_counts(counts)
         for part in parts:
             source = source if sentences else part.source
+            url = url or part.url
             sentences += part.sentences
             if sentences and (part.ends or len(sentences) >= MOST_SENTENCES):
                 report.cut_documents += not part.ends
-                yield Document(source, sentences)
+                yield Document(source, sentences, url)
                 sentences = []
+            if part.ends:
+                url = ""
     if sentences:
-        yield Document(source, sentences)
+        yield Document(source, sentences, url)
 
 
 def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
@@ -224,7 +232,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
     with SourceStream(source) as stream:
         if source.kind == "parquet":
             form, division = "records", ""
-            blocks: Iterator[Any] = parquet_blocks(stream, settings.column)
+            blocks: Iterator[Any] = parquet_blocks(stream, settings.column, settings.url_column)
         else:
             head = _head(stream)
             form, division = _form(source, settings, head)
@@ -233,7 +241,8 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
             blocks = text_blocks(stream, cuts, head=head, by_paragraph=by_paragraph, longest=longest)
         line, before = 1, 0
         last_line_ends = not (settings.files_continue and form == "lines")
-        for data, is_last in _with_last(blocks):
+        for block, is_last in _with_last(blocks):
+            data, urls = block if form == "records" else (block, ())
             yield TextBlock(
                 source.shown,
                 form,
@@ -244,6 +253,8 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
                 column=settings.column,
                 split=settings.form != "lines",
                 read_bytes=stream.count - before,
+                url_column=settings.url_column,
+                urls=urls,
             )
             before = stream.count
             line += len(data) if form == "records" else data.count(b"\n")
