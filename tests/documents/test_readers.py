@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith import remote
+from bertsmith.corpus.removal import RemovalSettings
 from bertsmith.documents import readers, sources
 from bertsmith.documents.parsing import TextBlock
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
@@ -195,7 +196,7 @@ def test_truncated_compressed_files_are_refused(tmp_path: Path, ending: str, pac
 
 
 def urls(*paths: Path, **settings: str) -> list[str]:
-    return [document.url for document in read_documents(paths, ReadingSettings(**settings))]
+    return [document.url for document in read_documents(paths, RemovalSettings(remove_duplicates="url", **settings))]
 
 
 def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) -> None:

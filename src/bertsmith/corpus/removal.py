@@ -51,6 +51,9 @@ class RemovalSettings(ReadingSettings):
         f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: those that "
         "have the URL of an earlier one",
     )
+    url_column: str = help_field(
+        URL_COLUMN, "with remove_duplicates url: column of .jsonl and .parquet files with the URL of a document"
+    )
     remove_boilerplate: bool = help_field(
         False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as license headers"
     )

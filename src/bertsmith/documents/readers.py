@@ -55,9 +55,6 @@ class ReadingSettings:
     column: str = help_field(
         "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
     )
-    url_column: str = help_field(
-        URL_COLUMN, "column of .jsonl and .parquet files with the URL of a document, where there is one"
-    )
     files_continue: bool = help_field(
         False, "with form lines: a document can continue in the next file, as in the original code"
     )
@@ -69,6 +66,11 @@ class ReadingSettings:
             found=self.form,
             fix="choose one of them",
         )
+
+    @property
+    def url_column(self) -> str:
+        """The column of .jsonl and .parquet files with the URL of a document, where there is one."""
+        return URL_COLUMN
 
 
 @dataclasses.dataclass(frozen=True)
