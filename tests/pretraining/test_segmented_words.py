@@ -41,7 +41,7 @@ PIECES = [
     "##กx",
 ]
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, *PIECES])
-WORDS = ("北京", "大学生", "喜欢", "人々", "北京タワー", "ประเทศ", "ไทย", "สวยงาม", "京はス")
+WORDS = ("北京タワー", "北京", "大学生", "喜欢", "人々", "ประเทศ", "ไทย", "สวยงาม", "京はス")
 SETTINGS = PretrainingDataSettings(whole_word=True, chinese_words=True, masked_share=0.4)
 
 
