@@ -253,4 +253,5 @@ class SegmentedWords:
         # The segmenter may join several line ends.
         begins = np.zeros(len(text) + 1, dtype=np.bool_)
         begins[np.cumsum(sizes) - sizes] = True
-        return begins[np.cumsum(lengths) - lengths]
+        result: Flags = begins[np.cumsum(lengths) - lengths]
+        return result

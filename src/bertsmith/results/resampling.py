@@ -16,8 +16,10 @@ from bertsmith.metrics.answers import exact_match
 from bertsmith.metrics.entities import entity_spans
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.metrics.similarity import pair_average_precision
 from bertsmith.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.results.predictions import Line
+from bertsmith.tasks.similarity import label_together
 
 DRAWS = 2_000
 
@@ -65,6 +67,10 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return None
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    if (kind, metric) == ("similarity", "average_precision"):
+        together = label_together(str(line["gold"]) for line in lines)
+        rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
+        return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, pair_average_precision))
     if metric in table:
         rows = np.array(_golds_and_answers(kind, lines))
         return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))

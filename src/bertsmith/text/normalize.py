@@ -210,41 +210,55 @@ def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
         origins = [o for c, o in zip(characters, origins, strict=True) for _ in known.lower(c)]
         characters = list(known.lower("".join(characters)))
         assert len(characters) == len(origins)
-    placed = [Placed(*pair, pair[1] + 1) for pair in zip(characters, origins, strict=True)]
+    ends = [origin + 1 for origin in origins]
     if rules.strips_accents:
-        removed = is_accent if rules.keep_letter_marks else known.is_accent
-        placed = [part for part in _decomposed(placed, known) if not removed(part.text)]
-    if rules.keeps_letter_marks:
-        # Ordered again: an accent that these tables do not know as a mark may have been between two others.
-        placed = composed(_decomposed(placed, known), known)
+        pairs = _decomposed(characters, origins, known)
+        if rules.keep_letter_marks:
+            # Ordered again: an accent that these tables do not know as a mark may have been between two others.
+            kept = _ordered([pair for pair in pairs if not is_accent(pair[0])], known)
+            placed = composed([Placed(part, origin, origin + 1) for part, origin in kept], known)
+            characters, origins = [part.text for part in placed], [part.start for part in placed]
+            ends = [part.end for part in placed]
+        else:
+            pairs = [pair for pair in pairs if not known.is_accent(pair[0])]
+            characters, origins = [part for part, _ in pairs], [origin for _, origin in pairs]
+            ends = [origin + 1 for origin in origins]
     tokens: list[BasicToken] = []
     begin = 0  # of the open word
 
     def close(end: int) -> None:
         if begin < end:
-            texts, starts, ends = zip(*placed[begin:end], strict=True)
-            tokens.append(BasicToken("".join(texts), list(starts), list(ends)))
+            tokens.append(BasicToken("".join(characters[begin:end]), origins[begin:end], ends[begin:end]))
 
-    for place, part in enumerate(placed):
-        is_sign = known.is_punctuation(part.text)
-        if is_sign or part.text.isspace():
+    for place, character in enumerate(characters):
+        is_sign = known.is_punctuation(character)
+        if is_sign or character.isspace():
             close(place)
             if is_sign:
-                tokens.append(BasicToken(part.text, [part.start], [part.end]))
+                tokens.append(BasicToken(character, [origins[place]], [ends[place]]))
             begin = place + 1
-    close(len(placed))
+    close(len(characters))
     return tokens
 
 
-def _decomposed(characters: list[Placed], known: Characters) -> list[Placed]:
-    """NFD: decomposed characters, with marks in canonical order."""
-    result = [one._replace(text=part) for one in characters for part in known.decompose(one.text)]
-    first = 0
+def _decomposed(characters: list[str], origins: list[int], known: Characters) -> list[tuple[str, int]]:
+    """NFD: decomposed characters and their origins, with marks in canonical order."""
+    pairs = [
+        (part, origin)
+        for character, origin in zip(characters, origins, strict=True)
+        for part in known.decompose(character)
+    ]
+    return _ordered(pairs, known)
+
+
+def _ordered(pairs: list[tuple[str, int]], known: Characters) -> list[tuple[str, int]]:
+    """The same characters with marks in canonical order."""
+    result, first = list(pairs), 0
     while first < len(result):
         last = first
-        while last < len(result) and known.combining(result[last].text):
+        while last < len(result) and known.combining(result[last][0]):
             last += 1
-        result[first:last] = sorted(result[first:last], key=lambda part: known.combining(part.text))
+        result[first:last] = sorted(result[first:last], key=lambda pair: known.combining(pair[0]))
         first = last + 1
     return result
 
