@@ -13,9 +13,10 @@ The list of accents is explicit, so it is the same under every version of Unicod
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.text.characters import Characters
+if TYPE_CHECKING:
+    from bertsmith.text.characters import Characters
 
 _GENERAL = "\u0300-\u036f\u1ab0-\u1abd\u1abf-\u1ace\u1dc0-\u1dff\u20d0-\u20dc\u20e1\u20e5-\u20f0\ufe20-\ufe2f"
 _CYRILLIC_AND_COPTIC = "\u0483-\u0487\u2cef-\u2cf1\u2de0-\u2dff\ua66f\ua674-\ua67d\ua69e\ua69f"
@@ -59,7 +60,7 @@ def without_accents(text: str) -> str:
     return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
 
 
-def composed(parts: Sequence[Placed], known: Characters) -> list[Placed]:
+def composed(parts: Sequence[Placed], known: "Characters") -> list[Placed]:
     """The canonical composition of decomposed characters in canonical order, by the tables of `known`.
 
     Source: Unicode Standard, section 3.11, "Canonical Composition Algorithm".
@@ -81,7 +82,7 @@ def composed(parts: Sequence[Placed], known: Characters) -> list[Placed]:
     return result
 
 
-def _pair(first: str, second: str, known: Characters) -> str:
+def _pair(first: str, second: str, known: "Characters") -> str:
     """The character that two characters form, or nothing."""
     whole = unicodedata.normalize("NFC", first + second)
     return whole if len(whole) == 1 and known.decompose(whole) != whole else ""

@@ -215,8 +215,8 @@ def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
         pairs = _decomposed(characters, origins, known)
         if rules.keep_letter_marks:
             # Ordered again: an accent that these tables do not know as a mark may have been between two others.
-            kept = _ordered([pair for pair in pairs if not is_accent(pair[0])], known)
-            placed = composed([Placed(part, origin, origin + 1) for part, origin in kept], known)
+            without = _ordered([pair for pair in pairs if not is_accent(pair[0])], known)
+            placed = composed([Placed(part, origin, origin + 1) for part, origin in without], known)
             characters, origins = [part.text for part in placed], [part.start for part in placed]
             ends = [part.end for part in placed]
         else:
