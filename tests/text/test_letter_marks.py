@@ -85,8 +85,8 @@ def test_composition_is_that_of_the_standard(known: object) -> None:
 
 @pytest.mark.slow
 def test_every_code_point_alone_and_between_letters_gives_the_tokens_of_the_package() -> None:
-    for start in range(0, len(ALL), 1 << 16):
-        part = ALL[start : start + (1 << 16)]
+    for start in range(0, len(ALL), 1 << 11):  # small parts: one odd character takes a whole text to the slow path
+        part = ALL[start : start + (1 << 11)]
         for text in (" ".join(part), " ".join(f"A{character}B" for character in part)):
             theirs = wordpiece_oracle.basic_tokens(text, keep_letter_marks=True)
             assert basic_tokens(text, KEEPS) == theirs
