@@ -14,7 +14,7 @@ in any language before. The cells:
   languages, three on one; retrieval of the parallel sentence from the English one by cosine of mean vectors (200
   candidates); and a classification that the data allows: is a sentence from the news or from an encyclopedia (the first
   375 and the next 375 sentences), trained on English and tested on all languages, three seeds;
-* `segmenter`: the speed of the segmenter of Chinese words;
+* `segmenter`: the speed of the segmenters of Chinese, Japanese and Thai words;
 * `chinese`: masks of single characters and of whole words (`--chinese-words`), from scratch, and a linear model on
   character n-grams, on 1,000 labels of ChnSentiCorp, three seeds.
 
@@ -55,7 +55,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.files import write_text
 from bertsmith.library.training import pretrain
 from bertsmith.library.vocabulary import learn_vocabulary
-from bertsmith.pretraining.chinese_words import segmenter
+from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter
 from bertsmith.progress import quiet
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.normalize import TextRules, basic_tokens
@@ -90,7 +90,7 @@ def main() -> None:
         "splits": lambda folder: measure_splits(cells, texts),
         "exponent": lambda folder: measure_exponents(cells, texts, options.novel, folder),
         "transfer": lambda folder: measure_transfer(cells, texts, options.steps, folder),
-        "segmenter": lambda folder: measure_segmenter(cells, texts),
+        "segmenter": lambda folder: measure_segmenters(cells, texts, options.data),
         "chinese": lambda folder: measure_chinese(cells, options.data / "cls" / "chnsenticorp", options.steps, folder),
     }
     with quiet():
@@ -244,19 +244,25 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
     cells.run("genre en character n-grams", linear)
 
 
-def measure_segmenter(cells: Cells, texts: Texts) -> None:
-    """Characters that the segmenter of Chinese words reads in a second of processor time."""
-    text = "\n".join(texts["zh"])
+def measure_segmenters(cells: Cells, texts: Texts, data: Path) -> None:
+    """Characters that the segmenters read in a second of processor time."""
+    samples = {
+        "chinese_words": "\n".join(texts["zh"]),
+        "japanese_words": (data / "multilingual" / "ja_gsd" / "ja.txt").read_text("utf-8"),
+        "thai_words": "\n".join(texts["th"]),
+    }
+    for setting, text in samples.items():
 
-    def measure() -> dict[str, Any]:
-        segment = segmenter()
-        segment(text)  # the first call reads the dictionary
-        start = time.process_time()
-        for _ in range(20):
-            segment(text)
-        return {"characters_per_second": round(20 * len(text) / (time.process_time() - start), -4)}
+        def measure(setting: str = setting, text: str = text) -> dict[str, Any]:
+            segment = segmenter(setting)
+            segment(text)  # the first call may read a dictionary
+            times = 1 + 1_000_000 // len(text)
+            start = time.process_time()
+            for _ in range(times):
+                segment(text)
+            return {"characters_per_second": round(times * len(text) / (time.process_time() - start), -4)}
 
-    cells.run("segment Chinese", measure)
+        cells.run(f"segment {LANGUAGES[setting].name}", measure)
 
 
 def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:

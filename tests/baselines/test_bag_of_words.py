@@ -1,8 +1,10 @@
 """Tests of bags of words and letters."""
 
 import numpy as np
+import pytest
 
-from bertsmith.baselines.bag_of_words import BagOfWords
+from bertsmith.baselines import bag_of_words
+from bertsmith.baselines.bag_of_words import BagOfWords, tf_idf_vectors
 from bertsmith.datasets.examples import TextExample
 from bertsmith.tasks.settings import TaskSettings
 
@@ -46,3 +48,26 @@ def test_one_hot_columns_say_which_single_words_a_text_has_and_nothing_more() ->
     both, one = np.split(BagOfWords(pairs, TaskSettings(), 2, one_hot=True).columns(pairs).toarray()[0], 2)
     assert (both.sum(), one.sum()) == (1, 2)
     assert not (both * one).any()
+
+
+def test_tf_idf_vectors_are_those_of_scikit_learn_and_shared_columns_keep_most_of_the_cosines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    draws = np.random.default_rng(1)
+    texts = [" ".join(draws.choice([f"w{number}" for number in range(600)], 30)) for _ in range(40)] + [""]
+    others = ["w1 w2 w3", "w1 other"]
+    vectors = tf_idf_vectors(texts, others, seed=1)
+    words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+|[^\w\s]").fit([*texts, *others]).transform(texts)
+    wanted = (words @ words.T).toarray()
+    np.testing.assert_allclose(vectors @ vectors.T, wanted, atol=1e-6)
+    assert vectors.dtype == np.float32
+    assert vectors.shape[1] == len(set(" ".join(texts).split()))
+    monkeypatch.setattr(bag_of_words, "MOST_CELLS", 41 * 400)
+    shared = tf_idf_vectors(texts, others, seed=1)
+    assert shared.shape == (41, 400)
+    np.testing.assert_allclose(shared @ shared.T, wanted, atol=0.3)
+    assert np.abs(shared @ shared.T - wanted).mean() < 0.05
+    np.testing.assert_array_equal(tf_idf_vectors(texts, others, seed=1), shared)
+    assert tf_idf_vectors(["", ""], [], seed=1).tolist() == [[0.0], [0.0]]

@@ -19,11 +19,23 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
-from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, lines_of_baselines, verdict
+from bertsmith.results.baseline_lines import (
+    BAG,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+    lines_of_baselines,
+    verdict,
+)
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
-from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model
+from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
 
 SETTINGS = FinetuningSettings(batch_size=8, epochs=0.5, precision="fp32", dropout=0.0, device="cpu")
 HOPELESS = RecipeSettings(learning_rate=1e-9, save_minutes=None)  # learns nothing
@@ -56,6 +68,9 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("tags", [TAGS]),
         ("answer", [OVERLAP]),
         ("answer or none", [OVERLAP]),
+        ("scored vectors", [WORDS_COSINE, FROZEN_COSINE]),
+        ("vectors of partners", [WORDS_COSINE, FROZEN_COSINE]),
+        ("vectors of triplets", [WORDS_COSINE, FROZEN_COSINE]),
     ],
 )
 def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
@@ -66,12 +81,17 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
     metric = SPECS[kind].metric
     assert [result["name"] for result in found.results] == names
     for result in found.results:
-        assert result["train_examples"] == 40
+        assert result["train_examples"] == (0 if result["name"] == FROZEN_COSINE else 40)
         assert result["seconds"] >= 0
         low, high = result["intervals"].get(metric, [result["scores"][metric]] * 2)
         assert low <= result["scores"][metric] <= high
         assert [line["id"] for line in found.lines[result["name"]]] == [example.id for example in data.dev]
-    assert any(metric in result["intervals"] for result in found.results) or kind in ("tags", "single", "pair")
+    assert any(metric in result["intervals"] for result in found.results) or kind in (
+        "tags",
+        "single",
+        "pair",
+        "vectors of partners",
+    )
     assert (found.linear is not None) == (VECTORS in names)
 
 
@@ -97,6 +117,54 @@ def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> N
     assert scores[COSINE] > 0.8
     assert scores[BAG] > 0.8  # by the columns of the overlap
     assert scores[VECTORS] < scores[COSINE]
+
+
+def scored_pairs(count: int, seed: int) -> list[Example]:
+    """Pairs of four words whose score is the number of words that they share; word order says nothing."""
+    rng, found = np.random.default_rng(seed), list[Example]()
+    for number in range(count):
+        first, other = rng.permutation([*GOOD, *BAD, *PEOPLE, *PLACES])[:8].reshape(2, 4)
+        shared = number % 5
+        second = [*first[:shared], *other[shared:]]
+        texts = [" ".join(rng.permutation(words)) for words in (first, second)]
+        found.append(TextExample(id=str(number), first=texts[0], second=texts[1], label=float(shared)))
+    return found
+
+
+def test_shared_words_are_the_similarity_of_tf_idf_vectors(tmp_path: Path) -> None:
+    data = TaskData(train=scored_pairs(60, 1), dev=scored_pairs(40, 2))
+    spec = dataclasses.replace(SPECS["scored vectors"], widths=(16,))
+    base = write_base_model(tmp_path / "base")
+    result = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
+    (words, frozen) = result.report["baselines"]
+    assert words["scores"]["spearman"] > 0.95
+    assert set(words["scores"]) == {"spearman", "pearson"}, "shorter vectors are what the training is for"
+    # The training learns nothing, so its vectors are those before it.
+    assert frozen["scores"]["spearman"] == pytest.approx(result.report["scores"]["spearman"]["mean"], abs=0.02)
+    assert result.report["better_baseline"]["name"] == WORDS_COSINE
+    assert "p_value" in result.report["better_baseline"]
+    printed = summary_lines(result.report)
+    assert any(line.startswith(f"baseline, {WORDS_COSINE}: spearman 0.9") for line in printed)
+    assert any(
+        line.startswith(f"baseline, {FROZEN_COSINE}: spearman") and "training ex" not in line for line in printed
+    )
+    assert f"the {WORDS_COSINE} is better than the fine-tuned model" in printed[-1]
+
+
+def test_labelled_pairs_have_baselines_whose_difference_is_tested_by_the_main_score(tmp_path: Path) -> None:
+    def pairs(count: int, seed: int) -> list[Example]:
+        scored = scored_pairs(count, seed)
+        return [dataclasses.replace(one, label=str(int(one.label > 2))) for one in scored]  # type: ignore[union-attr,operator]
+
+    data = TaskData(train=pairs(60, 1), dev=pairs(40, 2))
+    spec = vector_spec("pairs", data.train, SPECS["vectors of partners"].settings)
+    spec = dataclasses.replace(spec, objective="ranking")
+    base = write_base_model(tmp_path / "base")
+    result = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
+    better = result.report["better_baseline"]
+    assert (better["name"], better["compared"]) == (WORDS_COSINE, "average_precision")
+    assert better["difference"] == pytest.approx(better["score"] - better["of_model"])
+    assert "average_precision" in result.report["baselines"][1]["intervals"]
 
 
 def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ RULES = [
     TextRules.google(lowercase=False),
     TextRules(max_word_characters=7),
     TextRules(lowercase=False, split_unspaced=True),
+    TextRules.named("unspaced"),
+    TextRules(control_rule="google", keep_letter_marks=True),
 ]
 TEXTS = [
     "The man went to the Store, unaffable!",
@@ -40,6 +42,7 @@ TEXTS = [
     "a\u0000b \ufffd a\u200bb",
     "a\ue000b",
     "ไทยstoreは中မြန်မာ",
+    "Sto\u0301re\u0e48 man\u3099 \u1112\u1161\u11abé",
     "[MASK] the [SEP] [CLS]man[PAD]",
     "b" * 99 + " " + "a" * 101 + " " + "a" * 201,
     "",
@@ -106,6 +109,18 @@ def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
     (tmp_path / "vocab.txt").unlink()
     tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
     assert (tokenizer.rules, tokenizer.vocabulary.pieces, notes) == (rules, tuple(PIECES), [])
+
+
+def test_rules_that_keep_letter_marks_are_read_from_either_file(tmp_path):
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), TextRules.named("unspaced")))
+    assert read_wordpiece(tmp_path, ModelMetadata())[0].rules == TextRules.named("unspaced")
+    (tmp_path / "tokenizer_config.json").unlink()
+    rules = read_wordpiece(tmp_path, ModelMetadata())[0].rules
+    assert (rules.lowercase, rules.split_unspaced, rules.keeps_letter_marks) == (True, True, True)
+    description = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    description["normalizer"]["normalizers"].append({"type": "Lowercase"})
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
+    assert read_wordpiece(tmp_path, ModelMetadata())[1], "unknown steps: the rules are guessed, and this is said"
 
 
 def test_the_metadata_takes_precedence_over_other_files(tmp_path):

@@ -7,7 +7,7 @@ library `tokenizers` is the specification, so it is asked.
 import unicodedata
 from collections.abc import Collection
 
-from tokenizers.normalizers import BertNormalizer
+from tokenizers.normalizers import NFC, NFD, BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from oracles import unspaced_oracle
@@ -21,20 +21,33 @@ def basic_tokens(
     split_cjk: bool = True,
     control_rule: str = "huggingface",
     split_unspaced: bool = False,
+    keep_letter_marks: bool = False,
 ) -> list[str]:
     if split_unspaced:
         whole = basic_tokens(
-            text, lowercase=lowercase, strip_accents=strip_accents, split_cjk=split_cjk, control_rule=control_rule
+            text,
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            split_cjk=split_cjk,
+            control_rule=control_rule,
+            keep_letter_marks=keep_letter_marks,
         )
         return [part for word in whole for part in unspaced_oracle.parts(word)]
+    strips = lowercase if strip_accents is None else strip_accents
+    keeps = strips and keep_letter_marks
     if control_rule == "huggingface":
         normalizer = BertNormalizer(
-            clean_text=True, handle_chinese_chars=split_cjk, strip_accents=strip_accents, lowercase=lowercase
+            clean_text=True,
+            handle_chinese_chars=split_cjk,
+            strip_accents=False if keeps else strip_accents,
+            lowercase=lowercase,
         )
         # Rust has no surrogates; the first original code dropped them.
         text = "".join(character for character in text if not "\ud800" <= character <= "\udfff")
-        return [word for word, _ in BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text))]
-    strips = lowercase if strip_accents is None else strip_accents
+        text = normalizer.normalize_str(text)
+        if keeps:
+            text = NFC().normalize_str("".join(c for c in NFD().normalize_str(text) if not is_plain_accent(c)))
+        return [word for word, _ in BertPreTokenizer().pre_tokenize_str(text)]
     cleaned = ""
     for character in text:
         if ord(character) == 0 or ord(character) == 0xFFFD or _is_control(character):
@@ -49,7 +62,10 @@ def basic_tokens(
     for word in cleaned.strip().split():
         if lowercase:
             word = word.lower()
-        if strips:
+        if keeps:
+            word = "".join(c for c in unicodedata.normalize("NFD", word) if not is_plain_accent(c))
+            word = unicodedata.normalize("NFC", word)
+        elif strips:
             word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
         tokens += _split_at_punctuation(word)
     return " ".join(tokens).split()
@@ -77,6 +93,21 @@ def tokenize(text: str, vocabulary: Collection[str], max_characters: int = 100, 
     for word in basic_tokens(text, **rules):
         pieces += word_pieces(word, vocabulary, max_characters)
     return pieces
+
+
+# Blocks of marks for all scripts, and the names of the marks that a script can do without.
+_GENERAL = ((0x300, 0x36F), (0x1AB0, 0x1ACE), (0x1DC0, 0x1DFF), (0x20D0, 0x20F0), (0xFE20, 0xFE2F))
+_OPTIONAL = (
+    *("CYRILLIC", "COMBINING CYRILLIC", "COPTIC COMBINING", "HEBREW", "ARABIC", "SYRIAC", "IDEOGRAPHIC"),
+    *("VARIATION SELECTOR", "MONGOLIAN FREE VARIATION SELECTOR"),
+)
+
+
+def is_plain_accent(character: str) -> bool:
+    """Whether a mark is no letter of its script: by its block and its name, rather than from a list."""
+    if any(first <= ord(character) <= last for first, last in _GENERAL):
+        return unicodedata.category(character) != "Me"
+    return unicodedata.category(character) == "Mn" and unicodedata.name(character, "").startswith(_OPTIONAL)
 
 
 def _is_whitespace(character: str) -> bool:

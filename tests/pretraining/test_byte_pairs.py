@@ -46,6 +46,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("rules", ["huggingface", "unspaced"])
+def test_lower_case_keeps_marks_that_are_letters_and_removes_accents(rules: str, tmp_path: Path) -> None:
+    text = "ที่นี่ ผู้ น้ำ हिन्दी 한국 ガギグ café"
+    (tmp_path / "text.txt").write_text("\n".join([text] * 20), encoding="utf-8")
+    learned = learn_vocabulary([tmp_path / "text.txt"], 100, method="bpe", rules=rules)
+    tokenizer = learned.tokenizer
+    assert tokenizer.vocabulary.unk_id not in tokenizer.encode(text.upper())
+    assert tokenizer.decode(tokenizer.encode(text.upper())) == text.replace("é", "e")
+    assert learned.report.total.unknown == 0
+    with pytest.raises(ConfigError, match="huggingface or unspaced for byte pairs"):
+        learn_vocabulary([tmp_path / "text.txt"], 100, method="bpe", rules="google")
+
+
 def trained(place: Path, out: Path, *, resume: bool = False, **given: object) -> Path:
     settings = {**SMALL, "architecture": "openai-gpt", **given}
     pretrain(place / "corpus", out, *settings_from_recipe(settings), resume=resume)

@@ -9,6 +9,7 @@ import pytest
 from bertsmith.encoding.forward import task_logits
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
+from bertsmith.results.comparison import paired
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals, score_rows
 from bertsmith.tasks.kinds import task_for
@@ -92,3 +93,25 @@ def test_every_classification_metric_follows_from_per_example_rows(answered):
     lines, _ = answered["pair"]
     spec = dataclasses.replace(SPECS["pair"], metrics=tuple(CLASS_METRICS))
     assert set(intervals(spec.kind, dict.fromkeys(CLASS_METRICS, 0.0), lines)) == set(CLASS_METRICS)
+
+
+@pytest.mark.parametrize("metric", ["spearman", "average_precision"])
+def test_cosines_of_different_ranges_are_compared_by_their_ranks(metric):
+    draws = np.random.default_rng(1)
+    gold = draws.permutation(60) / 60
+    names = [str(int(value > 0.5)) for value in gold] if metric == "average_precision" else gold.tolist()
+    noise = draws.normal(size=60)
+
+    def lines(values):
+        return [
+            {"gold": name, "score": 0.0, "prediction": {"value": value}}
+            for name, value in zip(names, values, strict=True)
+        ]
+
+    crowded, wide = lines(0.99 + (gold + noise) / 1000), lines(gold + noise)
+    compared, test = paired("similarity", metric, "", wide, crowded)
+    assert compared == metric
+    assert (test.difference, test.p_value) == (0, 1)
+    _, test = paired("similarity", metric, "", lines(gold), crowded)
+    assert test.difference > 0.2
+    assert test.p_value < 0.05

@@ -18,14 +18,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.datasets.examples import TextExample
+from bertsmith.randomness import generator
 from bertsmith.settings import from_dict
 from bertsmith.tasks.settings import WINDOWED, TaskSettings
 
 MOST_TERMS = 50_000  # of each kind; the most frequent are kept
 MOST_WEIGHTS = 2_000_000  # terms times outputs
+MOST_CELLS = 10**8  # texts times width of `tf_idf_vectors`, 400 MB
 MANY_OUTPUTS = 20  # with more, runs of letters are left out, which would take most of the time
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -107,6 +110,29 @@ class BagOfWords:
         return [cut_text((example.first, example.second or "")[place], self._settings) for example in examples]
 
 
+def tf_idf_vectors(texts: Sequence[str], others: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
+    """TF-IDF vectors of the words of texts, of length 1 or 0, float32 [texts, D].
+
+    D is the number of different words in the texts. If the vectors would take too much memory, the words share columns
+    at random, with random signs, which changes cosines little (Weinberger et al., 2009, "Feature hashing").
+
+    Args:
+        others: count in the document frequencies, too.
+        seed: of the shared columns.
+    """
+    space = _Space(_single_words, [*texts, *others], most=None)
+    weights = space.weights(texts)
+    used, places = np.unique(weights.indices, return_inverse=True)
+    width, most = max(1, len(used)), max(1, MOST_CELLS // max(1, len(texts)))
+    columns, values = places, weights.data
+    if width > most:
+        width, draws = most, generator(seed, "shared columns of words")
+        columns = draws.integers(width, size=len(used))[places]
+        values = values * draws.choice([-1.0, 1.0], len(used))[places]
+    shared = sp.csr_array((values, columns, weights.indptr), shape=(len(texts), width))
+    return np.asarray(shared.toarray(), dtype=np.float32)
+
+
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:
     """What keeps the "spaces" of a `state` from being terms with their inverse frequencies, in words; or ""."""
     if len(spaces) not in (1, 2):
@@ -123,7 +149,7 @@ def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:
 class _Space:
     """The most frequent terms of texts, with their inverse document frequencies."""
 
-    def __init__(self, terms: Terms, texts: Sequence[str], most: int, *, one_hot: bool = False) -> None:
+    def __init__(self, terms: Terms, texts: Sequence[str], most: int | None, *, one_hot: bool = False) -> None:
         counts = Counter[str]()
         for text in texts:
             counts.update(

@@ -184,10 +184,12 @@ def write_google(
             found="a tokenizer defined by its tokenizer.json",
             fix="write a Hugging Face folder",
         )
-    if isinstance(tokenizer, WordPieceTokenizer) and tokenizer.rules.split_unspaced:
+    if isinstance(tokenizer, WordPieceTokenizer) and (
+        tokenizer.rules.split_unspaced or tokenizer.rules.keeps_letter_marks
+    ):
         raise ConfigError(
             expected="text rules that Google's code has",
-            found="rules that split scripts without spaces (--rules unspaced)",
+            found="rules that split scripts without spaces or keep their marks (--rules unspaced)",
             fix="write a Hugging Face folder",
         )
     if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):

@@ -30,7 +30,7 @@ RulesOption = Annotated[
         metavar="NAME",
         help="huggingface: the ids that transformers computes; google: those of the original code, by Python's Unicode "
         "tables; unspaced: as huggingface, but Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between "
-        "words, are split into short parts [huggingface]",
+        "words, are split into short parts, and lower case keeps marks that are letters [huggingface]",
     ),
 ]
 WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]

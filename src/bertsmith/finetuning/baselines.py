@@ -24,12 +24,19 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bertsmith.baselines.bag_of_words import BagOfWords
+from bertsmith.baselines.bag_of_words import BagOfWords, cut_text, tf_idf_vectors
 from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.probe import pair_features, text_vectors
 from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.datasets.examples import (
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    texts_of_group,
+)
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Logits
@@ -38,10 +45,11 @@ from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, wri
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
-from bertsmith.results.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
+from bertsmith.results.baseline_lines import BAG, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples
 from bertsmith.tasks.task import Prediction, Task
 
 BAG_FOLDER = "bag-of-words"
@@ -127,7 +135,9 @@ class _Computation:
 
     def __init__(self, job: FinetuningJob) -> None:
         assert job.dev is not None, "systems are scored on dev examples"
-        self.job, self.task, self.dev, self._features = job, job.task, job.data.dev, job.dev
+        self.job, self.dev, self._features = job, job.data.dev, job.dev
+        # Shorter vectors (Matryoshka) are what the training is for.
+        self.task = task_for(dataclasses.replace(job.task.spec, widths=())) if job.task.spec.widths else job.task
         count, self._seed = len(job.data.train), job.training.seed
         self._chosen = np.arange(count)
         if count > MOST_EXAMPLES:
@@ -161,7 +171,7 @@ class _Computation:
             "scores": scores,
             "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
             "seconds": round(seconds, 3),
-            "train_examples": len(self.train),
+            "train_examples": 0 if name == FROZEN_COSINE else len(self.train),
         }
         return result, part
 
@@ -179,6 +189,10 @@ class _Computation:
             if self.train[0].second is not None:  # type: ignore[union-attr]
                 yield PAIRS, self._pairs
                 yield COSINE, self._cosine
+
+        elif kind == "similarity" and metrics_of_examples(self.dev):
+            yield WORDS_COSINE, self._words_cosine
+            yield FROZEN_COSINE, self._frozen_cosine
 
     def _tags(self) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[TaggedExample]", part) for part in (self.train, self.dev))
@@ -212,6 +226,20 @@ class _Computation:
     def _cosine(self) -> Sequence[Prediction]:
         train, dev = (_cosines(*vectors) for vectors in self._apart)
         return self._of_units(self._fit(train).outputs(dev))
+
+    def _words_cosine(self) -> Sequence[Prediction]:
+        settings, groups = self.task.spec.settings, [texts_of_group(example) for example in self.dev]
+        texts, others = (
+            [cut_text(text, settings) for group in part for text in group]
+            for part in (groups, map(texts_of_group, self.train))
+        )
+        borders = np.cumsum([len(group) for group in groups])[:-1]
+        return list(map(SimilarityPrediction.of, np.split(tf_idf_vectors(texts, others, self._seed), borders)))
+
+    def _frozen_cosine(self) -> Sequence[Prediction]:
+        rows = self._features.rows
+        with self._encoder.progress(rows) as progress:
+            return self._decoded(self._encoder.row_vectors(rows, self._encoder.choice("last"), "mean", progress))
 
     @property
     def _num_outputs(self) -> int:

@@ -68,8 +68,9 @@ def learn_vocabulary(
         texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
         size: number of pieces.
         cased: keep upper case and accents.
-        rules: "huggingface"; "google" for the rules of the original code; "unspaced" for those of Hugging Face with
-            scripts without spaces split into short parts.
+        rules: "huggingface"; "google" for the rules of the original code, WordPieces only; "unspaced" for those of
+            Hugging Face with scripts without spaces split into short parts and, in lower case, with the marks kept that
+            are letters, such as the vowels and tones of Thai. Byte pairs keep them with all rules.
         column: the text column of .jsonl and .parquet files, if it has no common name.
         method: "wordpiece", or "bpe" for the byte pairs of GPT, which need the package `tokenizers`.
         languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
@@ -89,12 +90,14 @@ def learn_vocabulary(
     require_number("size", size, least=1, most=MOST_PIECES)
     require(method in METHODS, expected=f"a method among {', '.join(METHODS)}", found=method, fix="use wordpiece")
     require(
-        method == "wordpiece" or rules == "huggingface",
-        expected="the text rules huggingface for byte pairs, whose tokenizer.json names them",
+        method == "wordpiece" or rules != "google",
+        expected="the text rules huggingface or unspaced for byte pairs, whose tokenizer.json names them",
         found=rules,
         fix="leave the rules out",
     )
     text_rules = TextRules.named(rules, lowercase=not cased)
+    if method == "bpe":
+        text_rules = dataclasses.replace(text_rules, keep_letter_marks=not cased)
     settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     paths = [Path(text) for text in texts]
     if settings.languages:
@@ -110,7 +113,7 @@ def learn_vocabulary(
     longest = text_rules.max_word_characters
     if method == "bpe":
         found = learn_byte_pairs(sampled, size, max_word_characters=longest)
-        description = learned_json(found.ids, found.merges, lowercase=not cased)
+        description = learned_json(found.ids, found.merges, text_rules)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
             tokenizer.vocabulary, counts.files, total=counts.total, tokenizer=tokenizer, end_of_word=END_OF_WORD

@@ -10,6 +10,8 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertsmith.model_files.text_rules_json import normalizer_json, pre_tokenizer_json
+from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES, SpecialPieces
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
@@ -54,14 +56,8 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [added_json(unknown, ids[unknown])] if unknown in ids else [],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "normalizer": normalizer_json(TextRules()),
+        "pre_tokenizer": pre_tokenizer_json(TextRules()),
         "post_processor": None,
         "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD},
         "model": {
@@ -79,14 +75,19 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def learned_json(ids: Mapping[str, int], merges: Sequence[str], *, lowercase: bool) -> dict[str, Any]:
-    """The `tokenizer.json` of a BPE that was learned here: as GPT's, with the special pieces and the rows of BERT."""
+def learned_json(ids: Mapping[str, int], merges: Sequence[str], rules: TextRules) -> dict[str, Any]:
+    """The `tokenizer.json` of a BPE that was learned here: as GPT's, with the special pieces and the rows of BERT.
+
+    Args:
+        rules: how text is cleaned and split; their longest word has no meaning for byte pairs.
+    """
     plain = gpt_json(ids, merges)
     special = SPECIAL_PIECES
     return {
         **plain,
         "added_tokens": [added_json(piece, ids[piece]) for piece in special],
-        "normalizer": {**plain["normalizer"], "lowercase": lowercase},
+        "normalizer": normalizer_json(rules),
+        "pre_tokenizer": pre_tokenizer_json(rules),
         "post_processor": template_json(
             [special.cls], [special.sep], [special.sep], {piece: ids[piece] for piece in special}, second_segment=1
         ),

@@ -19,16 +19,16 @@ from bertsmith.model_files.bpe_json import (
     template_json,
 )
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.text_rules_json import rules_in
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.unspaced import PATTERN
 from bertsmith.text.vocabulary import CLS, END_OF_WORD, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
-_SPLIT = TextRules(split_unspaced=True)
-SPLIT_UNSPACED = "split_unspaced"  # a switch of our own in tokenizer_config.json; transformers ignores it
+# Rules with a switch of our own in tokenizer_config.json; transformers ignores it.
+OWN_SWITCHES = ("split_unspaced", "keep_letter_marks")
 
 
 def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceTokenizer | None, list[str]]:
@@ -61,21 +61,12 @@ def read_rules(
         where = f"text_rules of '{folder / 'bertsmith.json'}'"
         return from_dict(TextRules, metadata.text_rules, where), []
     switches = read_object(folder / "tokenizer_config.json")
-    normalizer = pipeline.get("normalizer")
-    found: dict[str, Any] = (
-        {"split_unspaced": True} if pipeline.get("pre_tokenizer") == pre_tokenizer_json(_SPLIT) else {}
-    )
-    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
-        found |= {
-            "lowercase": normalizer.get("lowercase"),
-            "strip_accents": normalizer.get("strip_accents"),
-            "split_cjk": normalizer.get("handle_chinese_chars"),
-        }
+    found = rules_in(pipeline)
     for switch, field in (
         ("do_lower_case", "lowercase"),
         ("strip_accents", "strip_accents"),
         ("tokenize_chinese_chars", "split_cjk"),
-        (SPLIT_UNSPACED, "split_unspaced"),
+        *((name, name) for name in OWN_SWITCHES),
     ):
         if switch in switches:
             found[field] = switches[switch]
@@ -146,15 +137,6 @@ def _longest_word(pipeline: dict[str, Any]) -> int | None:
     model = pipeline.get("model")
     longest = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
     return longest if type(longest) is int else None
-
-
-def pre_tokenizer_json(rules: TextRules) -> dict[str, Any]:
-    """The step of `tokenizer.json` that divides text into words."""
-    bert = {"type": "BertPreTokenizer"}
-    if not rules.split_unspaced:
-        return bert
-    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [bert, split]}
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Writes the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
 
-The rules of BERT's later original code (other control characters, 200 characters per word) and the splitting of scripts
-without spaces have no switch in `tokenizer_config.json`: they are written as a pipeline, with the general class that
-runs it.
+The rules of BERT's later original code (other control characters, 200 characters per word), the splitting of scripts
+without spaces and the marks that are kept have no switch in `tokenizer_config.json`: they are written as a pipeline,
+with the general class that runs it.
 """
 
 from pathlib import Path
@@ -11,16 +11,13 @@ from typing import Any
 from bertsmith.files import write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.bpe_json import added_json, template_json
-from bertsmith.model_files.tokenizer_files import SPLIT_UNSPACED, pre_tokenizer_json
+from bertsmith.model_files.text_rules_json import normalizer_json, pre_tokenizer_json
+from bertsmith.model_files.tokenizer_files import OWN_SWITCHES
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK
 from bertsmith.text.wordpiece import WordPieceTokenizer
-
-# Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
-_GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
-_GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
 
 
 def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
@@ -34,7 +31,7 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
             added_json(piece, vocabulary.index[piece])
             for piece in sorted(SPECIAL_PIECES, key=vocabulary.index.__getitem__)
         ],
-        "normalizer": _normalizer(rules),
+        "normalizer": normalizer_json(rules),
         "pre_tokenizer": pre_tokenizer_json(rules),
         "post_processor": template_json(
             [CLS], [SEP], [SEP], {piece: vocabulary.index[piece] for piece in (CLS, SEP)}, second_segment=1
@@ -50,21 +47,6 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     }
 
 
-def _normalizer(rules: TextRules) -> dict[str, Any]:
-    bert = {
-        "type": "BertNormalizer",
-        "clean_text": rules.control_rule == "huggingface",
-        "handle_chinese_chars": rules.split_cjk,
-        "strip_accents": rules.strip_accents,
-        "lowercase": rules.lowercase,
-    }
-    if rules.control_rule == "huggingface":
-        return bert
-    drop = {"type": "Replace", "pattern": {"Regex": _GOOGLE_DROPS}, "content": ""}
-    space = {"type": "Replace", "pattern": {"Regex": _GOOGLE_SPACES}, "content": " "}
-    return {"type": "Sequence", "normalizers": [drop, space, bert]}
-
-
 def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
     """The content of `tokenizer_config.json`."""
     rules = tokenizer.rules
@@ -74,7 +56,7 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
         "do_lower_case": rules.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_cjk,
-        **({SPLIT_UNSPACED: True} if rules.split_unspaced else {}),
+        **{name: True for name in OWN_SWITCHES if getattr(rules, name)},
         "model_input_names": _model_inputs(config),
         "model_max_length": config.max_tokens,
         # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.

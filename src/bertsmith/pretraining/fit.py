@@ -24,7 +24,7 @@ def check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
     Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
     checkpoint usually has them.
     """
-    compared = ("lowercase", "strips_accents", "split_cjk", "split_unspaced")
+    compared = ("lowercase", "strips_accents", "split_cjk", "split_unspaced", "keeps_letter_marks")
     differing = [name for name in compared if getattr(theirs, name) != getattr(ours, name)]
     require(
         not differing,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.pretraining.chinese_words import ChineseWords, segmenter
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
+from bertsmith.pretraining.segmented_words import SegmentedWords, segmenter
 from bertsmith.pretraining.targets import Targets
 from bertsmith.randomness import Words
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
@@ -38,8 +38,10 @@ class Masker:
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
-        self._continues = np.array([piece.startswith(CONTINUATION) for piece in vocabulary.pieces], dtype=np.bool_)
-        self._chinese = ChineseWords(vocabulary, segmenter()) if settings.chinese_words else None
+        starts = [settings.whole_word and piece.startswith(CONTINUATION) for piece in vocabulary.pieces]
+        self._continues = np.array(starts, dtype=np.bool_)
+        segments = {setting: segmenter(setting) for setting in settings.segmented}
+        self._words = SegmentedWords(vocabulary, segments) if segments else None
 
     def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
         """The masked rows, each with round(share * length) predictions, at least 1 and at most `most_predictions`.
@@ -66,11 +68,10 @@ class Masker:
         first = np.diff(rows[candidates], prepend=-1) > 0
         # A unit is chosen as a whole: a position, or the pieces of a word. As in the original, a `##` piece joins the
         # candidate before it even if truncation cut its word and a `[SEP]` is in between.
-        begins = np.ones_like(first)
-        if self.settings.whole_word:
-            begins = first | ~self._continues[token_ids[candidates]]
-        if self._chinese is not None:
-            begins &= first | ~self._chinese.continues(token_ids)[candidates]
+        continues = self._continues[token_ids]
+        if self._words is not None:
+            continues = self._words.continues(token_ids, continues)
+        begins = first | ~continues[candidates]
         starts = candidates[begins]
         sizes = np.diff(np.append(np.flatnonzero(begins), len(candidates)))
         order = fold(purpose_keys(keys, "mask order")[rows[starts]], within[starts])

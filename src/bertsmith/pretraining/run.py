@@ -24,12 +24,12 @@ from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.chinese_words import segmenter_version, warn_of_single_characters
 from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, tell_of_few_held_out
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.running_text import warn_without_running_text
+from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter_versions, warn_of_missing_words
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
@@ -59,7 +59,7 @@ PLACES = ("corpus", "run.init", "run.config", "run.corpus_cache", "run.cache_meg
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
 # Settings that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False, "chinese_words": False, "compile": False}
+_NEW: Mapping[str, object] = {"contiguous": False, "compile": False, **dict.fromkeys(LANGUAGES, False)}
 
 
 def pretrain(
@@ -145,7 +145,7 @@ def _pretrain(
         "corpus": digest_file(source.folder / MANIFEST),
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
-        **({"segmenter": segmenter_version()} if data.chinese_words else {}),
+        **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
         **({} if teaching is None else teaching.digests()),
     }
     # What does not fit is refused before there is a folder.
@@ -249,8 +249,8 @@ def workload_of(
             "easy to see; --objective mlm does without them"
         )
     tell_of_few_held_out(source.held_out())
-    if data.whole_word and not data.chinese_words:
-        warn_of_single_characters(vocabulary, unigram)
+    if data.whole_word:
+        warn_of_missing_words(vocabulary, unigram, data.segmented)
     if settings.compile:
         compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:

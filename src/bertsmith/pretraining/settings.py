@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bertsmith.errors import nearest
 from bertsmith.pretraining.masking import LONGEST
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.segmented_words import LANGUAGES
 from bertsmith.settings import help_field, require, require_limits
 
 # What each does is in `initialization.py`, which needs torch.
@@ -50,6 +51,12 @@ class PretrainingDataSettings:
     whole_word: bool = help_field(False, "mask all pieces of a word together")
     chinese_words: bool = help_field(
         False, "with whole_word: mask all characters of a Chinese word together; needs the extra chinese"
+    )
+    japanese_words: bool = help_field(
+        False, "with whole_word: mask all pieces of a Japanese word together; needs the extra japanese"
+    )
+    thai_words: bool = help_field(
+        False, "with whole_word: mask all pieces of a Thai word together, not of a phrase; needs the extra thai"
     )
     dynamic: bool = help_field(
         False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates; auto: yes"
@@ -107,12 +114,13 @@ class PretrainingDataSettings:
             found=f"{shares:g}",
             fix="change one of the three",
         )
-        require(
-            self.whole_word or not self.chinese_words,
-            expected="whole_word with chinese_words",
-            found="chinese_words alone",
-            fix="add --whole-word, or leave --chinese-words out",
-        )
+        for name in self.segmented:
+            require(
+                self.whole_word,
+                expected=f"whole_word with {name}",
+                found=f"{name} alone",
+                fix=f"add --whole-word, or leave --{name.replace('_', '-')} out",
+            )
         for name in ("max_predictions", "dupe_factor", "block_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, expected=f"{name} of at least 1", found=value, fix="raise it")
@@ -131,6 +139,11 @@ class PretrainingDataSettings:
     def masked(self) -> bool:
         """Whether rows are masked."""
         return OBJECTIVES[self.objective].masks
+
+    @property
+    def segmented(self) -> tuple[str, ...]:
+        """The settings of the languages whose words a segmenter finds."""
+        return tuple(name for name in LANGUAGES if getattr(self, name))
 
     @property
     def room(self) -> int:

@@ -25,6 +25,7 @@ from bertsmith.model.noise import Noise, noise_for
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
 from bertsmith.pretraining.micro_batches import PretrainingBatch, RowsWithTargets
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.segmented_words import LANGUAGES
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
 from bertsmith.pretraining.targets import FindTargets
@@ -48,7 +49,7 @@ _EVALUATION: Mapping[str, Any] = {
     "keep_share": 0.1,
     "random_share": 0.1,
     "whole_word": False,
-    "chinese_words": False,
+    **dict.fromkeys(LANGUAGES, False),
 }
 
 

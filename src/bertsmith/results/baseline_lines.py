@@ -15,12 +15,16 @@ BAG, VECTORS, PAIRS, COSINE = (
     "linear model on the vectors of both texts",
     "cosine of the vectors of both texts",
 )
+WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 
 _OFFERS = {
     BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
     PAIRS: "vectors of single texts are enough for these pairs: `bertsmith embed`, and a linear model on top",
     COSINE: "vectors of single texts are enough for these pairs: `bertsmith embed`, and their cosine",
+    WORDS_COSINE: "words are enough for these texts: `bertsmith search --method tf-idf` or bm25, without a model",
+    FROZEN_COSINE: "this training made the vectors worse: try a lower learning rate or more examples, or embed with "
+    "the base model",
 }
 # Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
 _MEAN_OF_A_TIE = "; the two tie, and then their mean is the safer choice, best after a training with --calibrate"
@@ -39,7 +43,7 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
             continue
         between = one["intervals"].get(metric)
         interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
-        part = one["train_examples"] < report["train_examples"]
+        part = 0 < one["train_examples"] < report["train_examples"]  # none, if it does not learn
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
         took = counted(max(1, round(one["seconds"])), "second")
         lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")

@@ -16,8 +16,10 @@ from bertsmith.metrics.answers import exact_match
 from bertsmith.metrics.entities import entity_spans
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.metrics.similarity import pair_average_precision
 from bertsmith.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.results.predictions import Line
+from bertsmith.tasks.similarity import label_together
 
 DRAWS = 2_000
 
@@ -65,8 +67,13 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return None
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    if (kind, metric) == ("similarity", "average_precision"):
+        together = label_together(str(line["gold"]) for line in lines)
+        rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
+        return ScoreRows(rows=_ranked(rows), statistic=functools.partial(_of_columns, pair_average_precision))
     if metric in table:
         rows = np.array(_golds_and_answers(kind, lines))
+        rows = _ranked(rows) if (kind, metric) == ("similarity", "spearman") else rows
         return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
     if kind == "span" and metric == "exact":
         return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), is_proportion=True, unit=100.0)
@@ -102,6 +109,16 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
 def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
     """A score from the golds in the first column and the answers in the second."""
     return float(metric(drawn[:, 0], drawn[:, 1]))
+
+
+def _ranked(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The golds and the mean ranks of the answers.
+
+    A paired test mixes the answers of two systems, and the cosines of one may all be higher than those of the other.
+    """
+    answers = rows[:, 1]
+    places = [np.searchsorted(np.sort(answers), answers, side=side) for side in ("left", "right")]
+    return np.stack([rows[:, 0], np.mean(places, axis=0)], axis=1)
 
 
 def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:

@@ -1,9 +1,9 @@
 """From text to basic tokens: BERT's cleaning, lower-casing, accent stripping and punctuation splitting.
 
 The steps, in this order: drop control and invalid characters, turn white space into spaces, put spaces around Chinese
-characters, lower-case, strip accents, split at punctuation, split at white space; with the rules `unspaced`, split
-words of scripts without spaces (`unspaced.py`). None of them looks across white space or a Chinese character, so a text
-may be cut there and processed in parts; `units.py` relies on that.
+characters, lower-case, strip accents, split at punctuation, split at white space. With the rules `unspaced`, marks that
+are letters stay (`letter_marks.py`), and words of scripts without spaces are split (`unspaced.py`). None of them looks
+across white space or a Chinese character, so a text may be cut there and processed in parts; `units.py` relies on that.
 
 `characters.py` says what each character is: the rules `huggingface` have tables of their own, and give the ids that the
 Rust library `tokenizers` gives; the rules `google` ask the tables of the running Python, as the original code does.
@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from bertsmith.settings import help_field, require
-from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters, characters_of
+from bertsmith.text.characters import HUGGINGFACE, Characters, characters_of
+from bertsmith.text.letter_marks import Placed, composed, is_accent, without_accents
 from bertsmith.text.unspaced import part_spans, parts_of_words
 
 RULES = ("huggingface", "google")
@@ -56,6 +57,11 @@ class TextRules:
     split_unspaced: bool = help_field(
         False, "split Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between words, into short parts"
     )
+    keep_letter_marks: bool = help_field(
+        False,
+        "if accents are removed: keep the marks that are letters of their script, such as the vowels and tones of Thai "
+        "and Hindi, and keep Korean syllables whole",
+    )
 
     def __post_init__(self) -> None:
         require(
@@ -76,9 +82,16 @@ class TextRules:
         """Whether accents are removed: `strip_accents`, or the same as `lowercase` if that is not set."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
+    @property
+    def keeps_letter_marks(self) -> bool:
+        """Whether accents are removed, but not the marks that are letters."""
+        return self.strips_accents and self.keep_letter_marks
+
     @classmethod
     def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":
-        """The rules "huggingface", "google" or "unspaced": those of Hugging Face with `split_unspaced`.
+        """The rules "huggingface", "google" or "unspaced".
+
+        The last are those of Hugging Face with `split_unspaced` and, in lower case, `keep_letter_marks`.
 
         Raises:
             ConfigError: there are no rules of that name.
@@ -91,7 +104,8 @@ class TextRules:
         )
         if name == "google":
             return cls.google(lowercase=lowercase)
-        return cls(lowercase=lowercase, split_unspaced=name == "unspaced")
+        unspaced = name == "unspaced"
+        return cls(lowercase=lowercase, split_unspaced=unspaced, keep_letter_marks=unspaced and lowercase)
 
     @classmethod
     def google(cls, *, lowercase: bool = True) -> "TextRules":
@@ -133,9 +147,13 @@ def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
         text = text.translate(_cleaning(rules.control_rule, rules.split_cjk))
         if rules.lowercase:
             text = text.lower()
+        if rules.keeps_letter_marks:
+            return without_accents(text).translate(_splitting(rules.control_rule, strips=False)).split()
         if rules.strips_accents:
             text = unicodedata.normalize("NFD", text)
-        return text.translate(_splitting(rules.strips_accents)).split()
+        return text.translate(_splitting(rules.control_rule, strips=rules.strips_accents)).split()
+    if rules.keeps_letter_marks:
+        return _words_with_letter_marks(text, rules)
     whole = _whole(rules.lowercase, rules.strips_accents, rules.split_cjk)
     tokens = text.translate(whole)
     if _REORDERED not in tokens:
@@ -150,10 +168,19 @@ def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
     return ordered
 
 
+def _words_with_letter_marks(text: str, rules: TextRules) -> list[str]:
+    """The same for the rules `huggingface` with `keep_letter_marks`."""
+    cleaned = text.translate(_cleaned(rules.lowercase, rules.split_cjk))
+    if _REORDERED in cleaned:
+        return [token.text for token in _tokens_between_spaces(text, rules)]
+    return without_accents(cleaned).translate(_splitting(rules.control_rule, strips=False)).split()
+
+
 def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     """The same tokens as `basic_tokens`, with the origin of every character.
 
-    Lower-casing and decomposition may turn one character into several, which then all have that origin.
+    Lower-casing and decomposition may turn one character into several, which then all have that origin, and composition
+    several into one, which then comes from all of them.
 
     >>> basic_tokens_with_offsets("İs", TextRules())
     [BasicToken(text='is', starts=[0, 1], ends=[1, 2])]
@@ -183,43 +210,57 @@ def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
         origins = [o for c, o in zip(characters, origins, strict=True) for _ in known.lower(c)]
         characters = list(known.lower("".join(characters)))
         assert len(characters) == len(origins)
+    ends = [origin + 1 for origin in origins]
     if rules.strips_accents:
-        characters, origins = _decompose(characters, origins, known)
+        pairs = _decomposed(characters, origins, known)
+        if rules.keep_letter_marks:
+            # Ordered again: an accent that these tables do not know as a mark may have been between two others.
+            without = _ordered([pair for pair in pairs if not is_accent(pair[0])], known)
+            placed = composed([Placed(part, origin, origin + 1) for part, origin in without], known)
+            characters, origins = [part.text for part in placed], [part.start for part in placed]
+            ends = [part.end for part in placed]
+        else:
+            pairs = [pair for pair in pairs if not known.is_accent(pair[0])]
+            characters, origins = [part for part, _ in pairs], [origin for _, origin in pairs]
+            ends = [origin + 1 for origin in origins]
     tokens: list[BasicToken] = []
     begin = 0  # of the open word
 
     def close(end: int) -> None:
         if begin < end:
-            starts = origins[begin:end]
-            tokens.append(BasicToken("".join(characters[begin:end]), starts, [origin + 1 for origin in starts]))
+            tokens.append(BasicToken("".join(characters[begin:end]), origins[begin:end], ends[begin:end]))
 
     for place, character in enumerate(characters):
         is_sign = known.is_punctuation(character)
         if is_sign or character.isspace():
             close(place)
             if is_sign:
-                tokens.append(BasicToken(character, [origins[place]], [origins[place] + 1]))
+                tokens.append(BasicToken(character, [origins[place]], [ends[place]]))
             begin = place + 1
     close(len(characters))
     return tokens
 
 
-def _decompose(characters: list[str], origins: list[int], known: Characters) -> tuple[list[str], list[int]]:
-    """NFD with accents (category Mn) removed, and the origins; marks are in canonical order, as in NFD."""
+def _decomposed(characters: list[str], origins: list[int], known: Characters) -> list[tuple[str, int]]:
+    """NFD: decomposed characters and their origins, with marks in canonical order."""
     pairs = [
         (part, origin)
         for character, origin in zip(characters, origins, strict=True)
         for part in known.decompose(character)
     ]
-    first = 0
-    while first < len(pairs):
+    return _ordered(pairs, known)
+
+
+def _ordered(pairs: list[tuple[str, int]], known: Characters) -> list[tuple[str, int]]:
+    """The same characters with marks in canonical order."""
+    result, first = list(pairs), 0
+    while first < len(result):
         last = first
-        while last < len(pairs) and known.combining(pairs[last][0]):
+        while last < len(result) and known.combining(result[last][0]):
             last += 1
-        pairs[first:last] = sorted(pairs[first:last], key=lambda pair: known.combining(pair[0]))
+        result[first:last] = sorted(result[first:last], key=lambda pair: known.combining(pair[0]))
         first = last + 1
-    kept = [(part, origin) for part, origin in pairs if not known.is_accent(part)]
-    return [part for part, _ in kept], [origin for _, origin in kept]
+    return result
 
 
 class _Translation(dict[int, str]):
@@ -250,13 +291,37 @@ def _cleaning(control_rule: str, split_cjk: bool) -> _Translation:
 
 
 @functools.cache
-def _splitting(strips: bool) -> _Translation:
-    """The last steps of the rules `google`: accents are removed, signs get spaces around them."""
+def _splitting(control_rule: str, *, strips: bool) -> _Translation:
+    """The last steps: accents are removed, signs get spaces around them."""
+    known = characters_of(control_rule)
 
     def entry(character: str) -> str:
-        if strips and PYTHON.is_accent(character):
+        if strips and known.is_accent(character):
             return ""
-        return f" {character} " if PYTHON.is_punctuation(character) else character
+        return f" {character} " if known.is_punctuation(character) else character
+
+    return _Translation(entry)
+
+
+@functools.cache
+def _cleaned(lowercase: bool, split_cjk: bool) -> _Translation:
+    """The steps of the rules `huggingface` before accents, for `keep_letter_marks`.
+
+    What the running Python would decompose or order otherwise becomes `_REORDERED`.
+    """
+    cleaning = _cleaning("huggingface", split_cjk)
+    known = HUGGINGFACE
+
+    def entry(character: str) -> str:
+        text = cleaning[ord(character)]
+        if lowercase:
+            text = known.lower(text)
+        same = all(
+            known.combining(one) == unicodedata.combining(one)
+            and known.decompose(one) == unicodedata.normalize("NFD", one)
+            for one in text
+        )
+        return text if same else _REORDERED
 
     return _Translation(entry)
 

@@ -1,0 +1,67 @@
+"""Text rules as steps of `tokenizer.json`, for WordPieces and for byte pairs that are learned here.
+
+The package `tokenizers` runs them, with the same words as `normalize.py` as the result.
+"""
+
+from typing import Any
+
+from bertsmith.text import letter_marks, unspaced
+from bertsmith.text.normalize import TextRules
+
+# Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
+_GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
+_GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
+
+
+def normalizer_json(rules: TextRules) -> dict[str, Any]:
+    """The step that cleans text, changes its case and removes accents."""
+    is_plain = rules.control_rule == "huggingface"
+    bert = {
+        "type": "BertNormalizer",
+        "clean_text": is_plain,
+        "handle_chinese_chars": rules.split_cjk,
+        "strip_accents": False if rules.keeps_letter_marks else rules.strip_accents,
+        "lowercase": rules.lowercase,
+    }
+    before = [] if is_plain else [_replace(_GOOGLE_DROPS, ""), _replace(_GOOGLE_SPACES, " ")]
+    after = _only_accents() if rules.keeps_letter_marks else []
+    return {"type": "Sequence", "normalizers": [*before, bert, *after]} if before or after else bert
+
+
+def pre_tokenizer_json(rules: TextRules) -> dict[str, Any]:
+    """The step that divides text into words."""
+    bert = {"type": "BertPreTokenizer"}
+    if not rules.split_unspaced:
+        return bert
+    split = {"type": "Split", "pattern": {"Regex": unspaced.PATTERN}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [bert, split]}
+
+
+def rules_in(description: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `TextRules` that a `tokenizer.json` says; empty if its steps are others than these."""
+    found: dict[str, Any] = {}
+    if description.get("pre_tokenizer") == pre_tokenizer_json(TextRules(split_unspaced=True)):
+        found["split_unspaced"] = True
+    normalizer = description.get("normalizer")
+    if not isinstance(normalizer, dict):
+        return found
+    steps = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
+    first, *others = steps if isinstance(steps, list) and steps else [None]
+    if isinstance(first, dict) and first.get("type") == "BertNormalizer" and others in ([], _only_accents()):
+        found |= {
+            "lowercase": first.get("lowercase"),
+            "strip_accents": first.get("strip_accents"),
+            "split_cjk": first.get("handle_chinese_chars"),
+        }
+        if others:
+            found |= {"strip_accents": True, "keep_letter_marks": True}
+    return found
+
+
+def _only_accents() -> list[dict[str, Any]]:
+    """The steps that remove accents but not the marks that are letters."""
+    return [{"type": "NFD"}, _replace(letter_marks.PATTERN, ""), {"type": "NFC"}]
+
+
+def _replace(pattern: str, content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
