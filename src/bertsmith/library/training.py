@@ -99,7 +99,8 @@ def finetune(
         continue_minutes, continue_steps: how long; by default two minutes.
         recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
             examples, the model and the task, "2018", the paper's, "ulmfit", or "setfit", which first trains the vectors
-            on pairs of the labelled texts, in OUT/continued. A resumed run keeps its own.
+            on pairs of the labelled texts, in OUT/continued; "auto" is "setfit" for few labels and a sentence encoder.
+            A resumed run keeps its own.
         metric: the score by which the best model is selected; by default that of the task.
         teacher: of the tasks similarity, pairs and triplets: a model of pairs whose scores take the place of labels.
         hard_negatives: of the task pairs: for each pair, find this many texts that the base model takes for its second
