@@ -212,7 +212,6 @@ def test_few_labels_for_a_sentence_encoder_are_learned_from_pairs_unless_a_setti
     files = {
         "few": lines_file(tmp_path / "few.jsonl", *few[:40]),
         "many": lines_file(tmp_path / "many.jsonl", *few, *[few[0]] * (few_labels.FEW * 2)),
-        "pairs": partner_file(tmp_path),
     }
     encoder = write_sentence_encoder(base, tmp_path / "encoder", "mean")
     fast = {"seeds": 1, "precision": "fp32", "baselines": False}
@@ -222,16 +221,19 @@ def test_few_labels_for_a_sentence_encoder_are_learned_from_pairs_unless_a_setti
         "no sentence encoder": (base, "few", {}),
         "of first tokens": (write_sentence_encoder(base, tmp_path / "cls", "cls"), "few", {}),
         "many": (encoder, "many", {}),
-        "another recipe": (encoder, "few", {"recipe": "2018", "epochs": 1}),
+        "automatic": (encoder, "few", {"recipe": "auto", "epochs": 1}),
         "settings": (encoder, "few", {"start": "linear", "epochs": 1}),
+        "saved often": (encoder, "few", {"save_minutes": 1.0}),
     }.items():
         bertsmith.finetune(model, "classification", tmp_path / name, train=files[file], **fast, **changes)
-        assert (tmp_path / name / "continued" / "pairs").exists() == (name in ("default", "asked")), name
+        assert (tmp_path / name / "continued" / "pairs").exists() == (name in ("default", "asked", "saved often")), name
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("default", "asked")]
     assert weights[0] == weights[1]
     (tmp_path / "default" / "report.json").unlink()
-    bertsmith.finetune(encoder, "classification", tmp_path / "default", train=files["few"], resume=True, **fast)
-    assert (tmp_path / "default" / "model" / "model.safetensors").read_bytes() == weights[0]
+    (tmp_path / "killed" / "continued").mkdir(parents=True)  # before there were settings
+    for name in ("default", "killed"):
+        bertsmith.finetune(encoder, "classification", tmp_path / name, train=files["few"], resume=True, **fast)
+        assert (tmp_path / name / "model" / "model.safetensors").read_bytes() == weights[0], name
 
 
 def write_sentence_encoder(base: str, folder: Path, pooling: str) -> str:

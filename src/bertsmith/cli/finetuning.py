@@ -75,10 +75,10 @@ def finetune(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="where settings that are not given come from: auto (size of the training set, model, task; setfit "
-            "for up to 200 labels and a sentence encoder), 2018 (the paper; the defaults below), ulmfit (layer by "
-            "layer, for language models) or setfit (few labels: vectors trained on pairs of texts, then a linear "
-            "layer) [auto; with --resume that of RUN]",
+            help="where settings that are not given come from: auto (size of the training set, model, task), 2018 "
+            "(the paper; the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: "
+            "vectors trained on pairs of texts, then a linear layer) [auto; up to 100 labels for a sentence encoder: "
+            "setfit; with --resume that of RUN]",
         ),
     ] = None,
     metric: Annotated[

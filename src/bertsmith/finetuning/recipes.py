@@ -19,7 +19,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import CONCAT, READERS
-from bertsmith.settings import AUTO, PAPER, RECIPES, require_recipe
+from bertsmith.settings import PAPER, RECIPES, require_recipe
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
@@ -111,16 +111,16 @@ def situation_of(
     )
 
 
-def recipe_of_run(out: Path | str) -> str:
+def recipe_of_run(out: Path | str) -> str | None:
     """The recipe of the run in a folder: that of its settings.json, "2018" where an older release wrote it.
 
-    Of the recipe setfit, there may only be the run that trains the vectors. "auto", if there is no run that can be
-    read; what resumes it says so.
+    Of the recipe setfit, there may only be the run that trains the vectors. None if there is no run that can be read;
+    what resumes it says so.
     """
     for place in (Path(out), Path(out) / PAIRS_RUN):
         if (place / SETTINGS_FILE).is_file():
             return str(RunFolder.open(place).record["settings"].get("recipe", PAPER))
-    return AUTO
+    return None
 
 
 def reads_of_run(out: Path | str) -> str | None:

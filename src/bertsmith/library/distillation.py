@@ -69,7 +69,7 @@ def distill(
     """
     parts = split_settings(settings, [DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings])
     chosen = DistillationSettings(**parts[DistillationSettings])
-    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), OF_ONE_TRAINING)
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else None) or AUTO, OF_ONE_TRAINING)
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     sources = Sources(
         train=_path(train),

@@ -97,10 +97,10 @@ def finetune(
         continue_on: first continue the pre-training on this text of the task, in OUT/continued: .txt, .jsonl, .parquet,
             a folder of them, or the training file itself, whose texts are read without their labels.
         continue_minutes, continue_steps: how long; by default two minutes.
-        recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
-            examples, the model and the task, "2018", the paper's, "ulmfit", or "setfit", which first trains the vectors
-            on pairs of the labelled texts, in OUT/continued; "auto" is "setfit" for few labels and a sentence encoder.
-            A resumed run keeps its own.
+        recipe: where the settings that are not given come from: "auto", which depends on the number of examples,
+            the model and the task, "2018", the paper's, "ulmfit", or "setfit", which first trains the vectors on pairs
+            of the labelled texts, in OUT/continued. By default "auto", or "setfit" with at most 100 labels and a
+            sentence encoder; a resumed run keeps its own.
         metric: the score by which the best model is selected; by default that of the task.
         teacher: of the tasks similarity, pairs and triplets: a model of pairs whose scores take the place of labels.
         hard_negatives: of the task pairs: for each pair, find this many texts that the base model takes for its second
@@ -115,7 +115,8 @@ def finetune(
     started_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
     resume = started_before(resume, rank, *started_at)
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
-    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO), FINETUNING_RECIPES)
+    asked = recipe or (recipe_of_run(out) if resume else None)
+    recipe = require_recipe(asked or AUTO, FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])
     spec, data = read_task(
         task,
@@ -156,13 +157,9 @@ def finetune(
     out, is_resumed = Path(out), resume
     given = {**parts[FinetuningSettings], **parts[RecipeSettings]}
     others_given = search or continue_on is not None or continue_minutes is not None or continue_steps is not None
-    if recipe == AUTO and resume:
-        recipe = SETFIT if recipe_of_run(out) == SETFIT else AUTO
-    elif recipe == AUTO and not others_given and few_labels.is_default(spec, data.train, situation, folder, given):
+    if asked is None and not others_given and few_labels.is_default(spec, data.train, situation, folder, given):
         recipe = SETFIT
-        on_first_rank(
-            lambda: tell("few labels for a sentence encoder: --recipe setfit (not so with --start linear)"), rank
-        )
+        on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
     values = resolved(recipe, situation, given)
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])

@@ -16,12 +16,12 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.datasets.labels import labels_of
-from bertsmith.errors import BertsmithError
+from bertsmith.encoders.without_attention import ConfigWithoutAttention
+from bertsmith.errors import CheckpointError
 from bertsmith.finetuning.recipes import PAIRS_RUN, SETFIT, Situation
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import BaseModel
-from bertsmith.model.config import BertConfig
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -32,9 +32,14 @@ from bertsmith.training.run_folder import SETTINGS_FILE
 
 PAIRS_PER_TEXT = 20  # of the same label and of another one, R each
 MOST_PAIRS = 20_000
-FEW = 200  # labelled texts for a sentence encoder, up to which the automatic recipe is this one
-# Settings of a training that say nothing about how it learns.
-_PLAIN = frozenset({"device", "precision", "micro_tokens", "baselines", "seed"})
+FEW = 100  # labelled texts for a sentence encoder, up to which this is the recipe of a fine-tuning
+# Settings of a training that do not change what it learns.
+_PLAIN = {"device", "precision", "micro_tokens", "baselines", "seed"} | {
+    "log_every",
+    "save_every",
+    "save_minutes",
+    "tensorboard",
+}
 _RATE_TIMES_WIDTH = 0.0154  # peak learning rate times width: 2e-5 for a width of 768
 _BATCH = 16
 
@@ -73,7 +78,7 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
 def is_default(
     spec: TaskSpec, examples: Sequence[Example], situation: Situation, folder: ModelFolder, given: Collection[str]
 ) -> bool:
-    """Whether the automatic recipe is this one: few labels for a sentence encoder, and no setting that says otherwise.
+    """Whether a fine-tuning has this recipe by default: few labels for a sentence encoder, no setting to the contrary.
 
     docs/finetuning-recipe.md has the measurements.
 
@@ -86,14 +91,14 @@ def is_default(
     if not fits or situation.own_head or situation.reads_windows or not _PLAIN.issuperset(given):
         return False
     labels = {labels_of(example)[0] for example in examples if isinstance(example, TextExample)}
-    return len(labels) > 1 and isinstance(folder.config, BertConfig) and _is_encoder_of_means(folder)
+    return len(labels) > 1 and not isinstance(folder.config, ConfigWithoutAttention) and _is_encoder_of_means(folder)
 
 
 def _is_encoder_of_means(folder: ModelFolder) -> bool:
     """Whether the folder is that of a sentence encoder whose vectors are the means over the tokens."""
     try:
         recipe = read_recipe(folder.path)
-    except BertsmithError:
+    except CheckpointError:  # it needs something that is not supported
         return False
     return recipe is not None and recipe.pooling == "mean"
 
