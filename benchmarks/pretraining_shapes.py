@@ -5,7 +5,7 @@
 A shape is LAYERSxWIDTH; it has 8 heads and an inner width of four times its width. Everything else is as in
 `learning_speed.py`: the corpus and its vocabulary, one thread, the budget in processor seconds from the call that
 trains to the end of its last step, and the scores on held-out rows and of the probes. Each run appends a line to
-results/NAME.jsonl; runs that are already there are skipped. The limits of `pretrain --size auto` are chosen by it.
+results/NAME.jsonl; runs that are already there are skipped.
 """
 
 import argparse

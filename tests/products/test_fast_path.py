@@ -42,7 +42,7 @@ def prepared(precision: str) -> BertModel:
     return found
 
 
-def long_way(model: BertModel) -> BertModel:
+def without_fast_paths(model: BertModel) -> BertModel:
     """The model without its fast paths."""
     other = copy.copy(model)
     layers = [copy.copy(layer) for layer in model.layers]
@@ -70,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_both_ways_give_the_same_states(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, dtype, calls = prepared(precision), RUNTIMES[precision].dtype, counted(monkeypatch)
     tolerance = 1e-6 if precision == "fp32" else 0.05
-    other = long_way(model)
+    other = without_fast_paths(model)
     for lengths in ([12], [1], [5, 5, 5], [30], [7] * CALLS):
         batch = random_batch(lengths)
         torch.testing.assert_close(
@@ -104,14 +104,14 @@ def test_without_torch_jit_python_computes_on(monkeypatch: pytest.MonkeyPatch) -
     scripted.cache_clear()
     monkeypatch.setattr(torch.jit, "script", refuse)
     model = prepared("fp32")
-    expected = long_way(model)(random_batch([11]))
+    expected = without_fast_paths(model)(random_batch([11]))
     for _ in range(CALLS):
         torch.testing.assert_close(model(random_batch([11])), expected, rtol=0, atol=1e-6)
     assert scripted(packed_layer) is packed_layer
     scripted.cache_clear()
 
 
-def test_other_batches_take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_batches_do_not_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls = prepared("fp32"), counted(monkeypatch)
     model(random_batch([5, 6]))
     trace = Trace(with_attentions=True)

@@ -234,7 +234,7 @@ class Embeddings(nn.Module):
 
 
 class FastPath(Protocol):
-    """A shorter way through a layer, for whole sequences of one length; see `fast_path.py`."""
+    """A fast path through a layer, for whole sequences of one length; see `fast_path.py`."""
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
         """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
