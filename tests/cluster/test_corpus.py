@@ -119,7 +119,7 @@ def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts,
     assert digests(out) == built(tmp_path / "one", texts)
 
 
-def test_an_unfinished_corpus_from_before_urls_were_compared_is_resumed(here, texts, tmp_path, monkeypatch) -> None:
+def test_settings_that_earlier_releases_did_not_record_prevent_no_resuming(here, texts, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
     parts: list[Any] = []
     stop_after(3, monkeypatch, parts)
