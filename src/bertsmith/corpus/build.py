@@ -222,7 +222,7 @@ class _Build:
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
         self._url, self._number = "", 0  # of the document as it was read, which may be cut into several
-        self._part = 0  # the number of the open one of these
+        self._part = 0  # the number of its part that is open
         self._file: dict[str, Any] = {}
 
     def take(self, item: Item) -> None:
