@@ -32,9 +32,9 @@ def built(out: Path, texts: Path, **options: Any) -> dict[str, str]:
     return digests(out)
 
 
-@pytest.mark.parametrize("removal", ["none", "near", "url"])
-def test_every_layout_of_text_gives_the_bytes_of_one_process(here, texts, tmp_path, removal) -> None:
-    settings = CorpusSettings(held_out=0.2, shard_bytes=4096, remove_duplicates=removal)
+@pytest.mark.parametrize(("removal", "column"), [("none", "url"), ("near", "url"), ("url", "url"), ("url", "page")])
+def test_every_layout_of_text_gives_the_bytes_of_one_process(here, texts, tmp_path, removal, column) -> None:
+    settings = CorpusSettings(held_out=0.2, shard_bytes=4096, remove_duplicates=removal, url_column=column)
     expected = built(tmp_path / "one", texts, settings=settings)
     build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=settings)
     assert digests(tmp_path / "many") == expected
@@ -117,6 +117,26 @@ def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts,
         build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, resume=True)
     build_corpus_on(here, [texts], small_tokenizer(), out, settings=SETTINGS, replace=True)
     assert digests(out) == built(tmp_path / "one", texts)
+
+
+def test_settings_that_earlier_releases_did_not_record_prevent_no_resuming(here, texts, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
+    parts: list[Any] = []
+    stop_after(3, monkeypatch, parts)
+    with pytest.raises(StoppedError):
+        build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert {part["url_column"] for part in parts} == {None}, "nothing would compare them"
+    started = json.loads((tmp_path / "many.partial" / cluster_kept.STARTED).read_text())
+    assert sorted(started["settings"]) == [
+        "boilerplate_documents",
+        "column",
+        "files_continue",
+        "form",
+        "held_out",
+        "remove_boilerplate",
+        "remove_duplicates",
+        "shard_bytes",
+    ]
 
 
 def test_a_damaged_file_ends_the_run_with_its_line(here, tmp_path) -> None:

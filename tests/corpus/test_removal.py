@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.corpus import addresses, boilerplate
+from bertsmith.corpus import boilerplate, document_urls
 from bertsmith.corpus import build as corpus_build
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.checks import check_corpus
@@ -226,20 +226,37 @@ def test_the_column_with_the_urls_can_be_named(tmp_path: Path) -> None:
 def test_parts_of_a_document_that_was_cut_are_no_duplicates_of_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both parts of the first document stay, and both of the one with its URL go."""
+    """Both parts of the first document stay; those of others with its URL are compared with them part by part."""
     monkeypatch.setattr(corpus_build, "MOST_SENTENCES", 4)
     for module in (sources, readers):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 60)
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
-    lines = [f'<doc url="http://a/{"" if number < 2 else number}">\n{story(number, 7)}</doc>\n' for number in range(3)]
-    path = write(tmp_path / "wiki.txt", "".join(lines))
+    pages = [("a", story(0, 7)), ("a/", story(0, 7)), ("b", story(1, 7)), ("a", story(0, 4) + story(2, 6))]
+    path = write(tmp_path / "wiki.txt", "".join(f'<doc url="http://{url}">\n{text}</doc>\n' for url, text in pages))
     whole = build_corpus([path], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
-    assert whole["documents"] == 6
-    assert whole["read"]["cut_documents"] == 3
+    assert whole["documents"] == 9
+    assert whole["read"]["cut_documents"] == 5
     build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=BY_URL)
     every = everything(tmp_path / "all")
-    assert everything(tmp_path / "corpus") == [*every[:2], *every[4:]]
-    assert [(line["document"], line["of_document"]) for line in removed(tmp_path / "corpus")] == [(3, 1), (4, 1)]
+    assert everything(tmp_path / "corpus") == [*every[:2], *every[4:6]]
+    lines = removed(tmp_path / "corpus")
+    assert [(line["document"], line["of_document"], line["copy"]) for line in lines] == [
+        (3, 1, True),
+        (4, 2, True),
+        (7, 1, True),
+        (8, 2, False),
+        (9, 2, False),
+    ]
+
+
+def test_the_column_of_urls_is_recorded_only_if_it_is_another(tmp_path: Path) -> None:
+    """So the settings of corpora from before there was one are the same."""
+    path = records(tmp_path, "http://a", "http://b")
+    for settings in (CorpusSettings(held_out=0), BY_URL):
+        manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings, replace=True)
+        assert "url_column" not in manifest["settings"]
+    settings = CorpusSettings(held_out=0, remove_duplicates="url", url_column="page")
+    assert settings.record()["url_column"] == "page"
 
 
 def test_urls_are_compared_after_boilerplate_is_removed(tmp_path: Path) -> None:
@@ -267,7 +284,7 @@ def test_any_number_of_processes_and_of_urls_in_memory_removes_the_same(
         records(tmp_path / "in", *urls, name=f"{file}.jsonl")
     for workers in (1, 2):
         build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), settings=BY_URL, workers=workers)
-        monkeypatch.setattr(addresses, "_WRITTEN_TOGETHER", 5)
+        monkeypatch.setattr(document_urls, "_WRITTEN_TOGETHER", 5)
     assert content(tmp_path / "1") == content(tmp_path / "2")
     gone = Corpus.open(tmp_path / "1").manifest["removed"]["duplicates"]
     assert (gone["documents"], gone["documents_without_url"]) == (54 - 17, 18)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith import remote
-from bertsmith.corpus.removal import RemovalSettings
 from bertsmith.documents import readers, sources
 from bertsmith.documents.parsing import TextBlock
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
@@ -195,8 +194,25 @@ def test_truncated_compressed_files_are_refused(tmp_path: Path, ending: str, pac
         read(path)
 
 
-def urls(*paths: Path, **settings: str) -> list[str]:
-    return [document.url for document in read_documents(paths, RemovalSettings(remove_duplicates="url", **settings))]
+def urls(*paths: Path, url_column: str | None = "url", **settings: str) -> list[str]:
+    return [document.url for document in read_documents(paths, ReadingSettings(**settings), url_column=url_column)]
+
+
+def test_urls_are_read_only_if_a_column_is_named(tmp_path: Path) -> None:
+    """Then a damaged column of URLs harms no one, and blocks have no URLs that workers would receive."""
+    path = write(tmp_path / "a.jsonl", '{"text": "It rained.", "url": "http://a"}')
+    assert urls(path, url_column=None) == [""]
+    assert urls(write(tmp_path / "wiki.txt", WIKI), url_column=None) == ["", ""]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"url": ["http://a"] * 9, "text": ["It rained."] * 9}), path)
+    assert [item.urls for item in read_blocks([path], ReadingSettings()) if isinstance(item, TextBlock)] == [[]]
+    column = pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    data[column.dictionary_page_offset : column.dictionary_page_offset + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    assert read(path) == [["It rained."]] * 9
+    with pytest.raises(InputError, match="Parquet data that cannot be read"):
+        urls(path)
 
 
 def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) -> None:
@@ -213,7 +229,7 @@ def test_documents_of_json_lines_have_the_url_of_their_record(tmp_path: Path) ->
     path = write(tmp_path / "b.jsonl", json.dumps(records[2]))
     assert urls(path, url_column="page") == ["https://example.org/c"]
     path = write(tmp_path / "c.jsonl", json.dumps({"url": "https://example.org/d"}))
-    assert urls(path, column="url") == [""], "the text is not its own address"
+    assert urls(path, column="url") == [""], "the text is not its own URL"
 
 
 def test_documents_of_parquet_have_the_url_of_their_record(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def build_corpus_on(
     with locked_folder(state):
         kept = Kept(state, "corpus", replace=replace, resume=resume)
         listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
-        made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": digest_of_files(listed)}
+        made_of = {"tokenizer": _digest(tokenizer), "settings": settings.record(), "texts": digest_of_files(listed)}
         kept.require_same(made_of)
         if (out / MANIFEST).exists() and kept.is_complete({"manifest": digest_file(out / MANIFEST)}):
             manifest = read_manifest(out)
@@ -146,7 +146,7 @@ def _encoded(
 
 
 def _parts(
-    listed: Sequence[tuple[Source | Skipped, str]], settings: ReadingSettings, first: int, skip: int
+    listed: Sequence[tuple[Source | Skipped, str]], settings: CorpusSettings, first: int, skip: int
 ) -> list[dict[str, str]]:
     """What each reader reads: consecutive files, small ones together, from item `skip` of file `first` on."""
     reading = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ReadingSettings)}
@@ -156,7 +156,8 @@ def _parts(
         if number < first:
             continue
         if size >= _READ_TOGETHER:
-            groups.append({"first": number, "skip": skip if number == first else 0, "files": [], "settings": reading})
+            begins = {"first": number, "skip": skip if number == first else 0}
+            groups.append({**begins, "files": [], "settings": reading, "url_column": settings.compared_urls})
             size = 0
         groups[-1]["files"].append([*file_record(found), language])
         size += found.size if isinstance(found, Source) else 0
@@ -172,7 +173,7 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
             found = file_of(kind, fields)
             number = 0
             try:
-                for number, item in enumerate(source_blocks(found, settings)):
+                for number, item in enumerate(source_blocks(found, settings, url_column=part["url_column"])):
                     if number >= skip:
                         if isinstance(item, TextBlock):
                             item = dataclasses.replace(item, language=language)

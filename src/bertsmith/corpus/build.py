@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import bertsmith
-from bertsmith.corpus.addresses import Address
+from bertsmith.corpus.document_urls import DocumentUrl
 from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
 from bertsmith.corpus.hashing import DRAWS, draw_of
 from bertsmith.corpus.language_sampling import LanguageSampler, SamplingSettings
@@ -124,7 +124,8 @@ def build_corpus(
         if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
             paths = [one for one in given if not isinstance(one, Document)]
             total = total_bytes(paths)
-            items: Iterator[Any] = (read_blocks if by_language is None else read_languages)(paths, settings)
+            read = read_blocks if by_language is None else read_languages
+            items: Iterator[Any] = read(paths, settings, url_column=settings.compared_urls)
             unit = "bytes"
         else:
             require(
@@ -221,6 +222,7 @@ class _Build:
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
         self._url, self._number = "", 0  # of the document as it was read, which may be cut into several
+        self._part = 0  # the number of its part that is open
         self._file: dict[str, Any] = {}
 
     def take(self, item: Item) -> None:
@@ -294,10 +296,11 @@ class _Build:
         self._url = self._url or part.url
         if part.ends:
             self._close_document()
-            self._url, self._number = "", self._number + 1
+            self._url, self._number, self._part = "", self._number + 1, 0
         elif self._open_sentences >= MOST_SENTENCES:
             self.report.cut_documents += 1
             self._close_document()
+            self._part += 1
 
     def _close_document(self) -> None:
         """Writes the open document, or lets it wait until it is known what is removed."""
@@ -321,7 +324,7 @@ class _Build:
                 lengths,
                 draw,
                 bands=filled[0] if len(filled) == 1 else None,
-                address=Address(self._url, self._number),
+                url=DocumentUrl(self._url, self._number, self._part),
             )
 
     def _pipeline(self) -> dict[str, Any]:
@@ -340,7 +343,7 @@ class _Build:
             "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
             "tokenizer": to_dict(self.tokenizer.rules),
             **self._pipeline(),
-            "settings": to_dict(self.settings),
+            "settings": self.settings.record(),
             "read": {
                 **dataclasses.asdict(self.report),
                 "words": self.words,

@@ -14,7 +14,7 @@ import itertools
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus import boilerplate, duplicates
-from bertsmith.corpus.addresses import Address, Addresses
+from bertsmith.corpus.document_urls import DocumentUrl, DocumentUrls
 from bertsmith.corpus.overlap import SHORTEST
 from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
 from bertsmith.documents.readers import ReadingSettings
@@ -30,13 +30,15 @@ from bertsmith.documents.urls import URL_COLUMN
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
 from bertsmith.progress import counted
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, to_dict
 from bertsmith.text.tokenizer import Tokenizer
 
 REMOVED = "removed.jsonl"
 REMOVALS = ("none", "exact", "near", "url")
 MOST_SHOWN = 10  # boilerplate sentences in the manifest
 _SHOWN_TOKENS = 16
+# Settings that earlier releases did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"url_column": URL_COLUMN}
 
 Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any], int], None]
 
@@ -101,6 +103,15 @@ class RemovalSettings(ReadingSettings):
         """Whether documents are compared as they are read, so that their band hashes can be computed with their ids."""
         return self.remove_duplicates == "near" and not self.remove_boilerplate
 
+    @property
+    def compared_urls(self) -> str | None:
+        """The column with the URLs by which documents are compared; None if URLs are not compared, nor read."""
+        return self.url_column if self.remove_duplicates == "url" else None
+
+    def record(self) -> dict[str, Any]:
+        """The settings as plain values, as a corpus records them."""
+        return {name: value for name, value in to_dict(self).items() if name not in _NEW or value != _NEW[name]}
+
 
 class WaitingDocuments:
     """Encoded documents that wait on disk until all of them are known.
@@ -108,17 +119,15 @@ class WaitingDocuments:
     Args:
         folder: a new folder; `remove` deletes it.
         fingerprints: also keep the band hashes of the documents, see `duplicates`.
-        addresses: also keep the URLs of the documents.
+        urls: also keep the URLs of the documents.
     """
 
-    def __init__(
-        self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False, addresses: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False, urls: bool = False) -> None:
         self.folder, self.tokenizer = folder, tokenizer
         self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
         self._bands = array("I")
         self._writer = ShardWriter(folder, len(tokenizer.vocabulary))
-        self.addresses = Addresses(folder / "urls.jsonl") if addresses else None
+        self.urls = DocumentUrls(folder / "urls.jsonl") if urls else None
         # For each document: the draw that decides whether it is held out, and its number in its source, from 1.
         self.draws, self.numbers = array("Q"), array("q")
         self._last_source = ""
@@ -138,17 +147,17 @@ class WaitingDocuments:
         draw: int,
         number: int = 0,
         bands: duplicates.Band | None = None,
-        address: Address | None = None,
+        url: DocumentUrl | None = None,
     ) -> None:
         """Appends a document; without a number it is the next one of its source.
 
         Args:
             bands: its band hashes, uint32 [BANDS], if they are known.
-            address: needed if addresses are kept.
+            url: needed if URLs are kept.
         """
-        if self.addresses is not None:
-            assert address is not None
-            self.addresses.add(address)
+        if self.urls is not None:
+            assert url is not None
+            self.urls.add(url)
         if self._continues is not None:
             if bands is None:
                 bands = duplicates.band_hashes(tokens, np.array([0, len(tokens)]), self._continues)[:, 0]
@@ -180,9 +189,9 @@ class Removal:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, settings: RemovalSettings) -> None:
         self.folder, self.tokenizer, self.settings = folder, tokenizer, settings
-        self.by_url = settings.remove_duplicates == "url"
+        self.by_url = settings.compared_urls is not None
         self.waiting = WaitingDocuments(
-            folder / "waiting", tokenizer, fingerprints=settings.fingerprints, addresses=self.by_url
+            folder / "waiting", tokenizer, fingerprints=settings.fingerprints, urls=self.by_url
         )
 
     def finish(self, write: Write) -> dict[str, Any]:
@@ -194,8 +203,8 @@ class Removal:
         if not self.waiting.numbers:
             self.waiting.remove()
             return {}
-        if self.waiting.addresses is not None:
-            _require_urls(self.waiting.addresses, len(self.waiting.numbers), self.settings.url_column)
+        if self.waiting.urls is not None:
+            _require_urls(self.waiting.urls, len(self.waiting.numbers), self.settings.url_column)
         record: dict[str, Any] = {"file": REMOVED}
         with open(self.folder / REMOVED, "w", encoding="utf-8") as lines:
             if self.settings.remove_boilerplate:
@@ -218,14 +227,14 @@ class Removal:
         before, corpus = self.waiting, self.waiting.close()
         least = self.settings.boilerplate_documents or boilerplate.least_documents(corpus.num_documents)
         found = boilerplate.find_boilerplate(corpus, least)
-        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer, addresses=self.by_url)
-        addresses = _addresses(before)
+        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer, urls=self.by_url)
+        urls = _urls(before)
         changed = emptied = row = 0
         for batch in corpus.batches:
             counts = np.diff(batch.sentence_offsets)
             for number, (tokens, lengths) in enumerate(found.documents_without(batch)):
                 changed += bool(len(lengths) < counts[number])
-                address = next(addresses)
+                url = next(urls)
                 if len(lengths):
                     after.add(
                         str(batch.sources[number]),
@@ -233,7 +242,7 @@ class Removal:
                         lengths,
                         before.draws[row],
                         before.numbers[row],
-                        address=address,
+                        url=url,
                     )
                 else:
                     emptied += 1
@@ -274,13 +283,13 @@ class Removal:
         """Removes documents that repeat an earlier one."""
         before, corpus = self.waiting, self.waiting.close()
         near = self.settings.remove_duplicates == "near"
-        if before.addresses is not None:
-            found = before.addresses.duplicates(corpus)
+        if before.urls is not None:
+            found = before.urls.duplicates(corpus)
         else:
             found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
         after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
         sentences = tokens_gone = 0
-        for row, (one, address) in enumerate(zip(_documents(before, corpus), _addresses(before), strict=False)):
+        for row, (one, url) in enumerate(zip(_documents(before, corpus), _urls(before), strict=False)):
             first = int(found.of[row])
             if first < 0:
                 after.add(one.source, one.tokens, one.lengths, one.draw, one.number)
@@ -289,8 +298,8 @@ class Removal:
             tokens_gone += len(one.tokens)
             reason = "a copy" if found.exact[row] else "a near-duplicate"
             more: dict[str, Any] = {"similarity": round(float(found.similarity[row]), 4)}
-            if address is not None:
-                reason, more = "the same URL", {"url": address.url, "copy": bool(found.exact[row])}
+            if url is not None:
+                reason, more = "the same URL", {"url": url.text, "copy": bool(found.exact[row])}
             _write_line(
                 lines,
                 removed="document",
@@ -313,8 +322,8 @@ class Removal:
             "sentences": sentences,
             "tokens": tokens_gone,
         }
-        if before.addresses is not None:
-            record["documents_without_url"] = before.addresses.num_without_url
+        if before.urls is not None:
+            record["documents_without_url"] = before.urls.num_without_url
         if near:
             record |= {
                 "similarity": duplicates.SIMILARITY,
@@ -350,13 +359,13 @@ def _documents(waiting: WaitingDocuments, corpus: Corpus | None = None) -> Itera
             row += 1
 
 
-def _addresses(waiting: WaitingDocuments) -> Iterator[Address | None]:
-    """The address of each waiting document; without end None if they are not kept."""
-    return itertools.repeat(None) if waiting.addresses is None else iter(waiting.addresses)
+def _urls(waiting: WaitingDocuments) -> Iterator[DocumentUrl | None]:
+    """The URL of each waiting document; without end None if they are not kept."""
+    return itertools.repeat(None) if waiting.urls is None else iter(waiting.urls)
 
 
-def _require_urls(addresses: Addresses, documents: int, column: str) -> None:
-    if addresses.num_without_url == documents:
+def _require_urls(urls: DocumentUrls, documents: int, column: str) -> None:
+    if urls.num_without_url == documents:
         raise InputError(
             expected=f"the URLs of documents, in the column {column!r} of .jsonl and .parquet files or in marks"
             " <doc url=...>, to remove duplicates by them",

@@ -117,7 +117,7 @@ def texts_of(text: str, division: str) -> list[str]:
 
 
 def marks_of(text: str) -> list[str]:
-    r"""The marks in a text, which stand between its documents as `texts_of` returns them.
+    r"""The marks in a text, which are between its documents as `texts_of` returns them.
 
     >>> marks_of("<doc id='1'>\nOne.\n</doc>\n")
     ["<doc id='1'>\n", '</doc>\n']

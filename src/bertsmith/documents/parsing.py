@@ -9,7 +9,7 @@ from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, BY_MARKS, find_f
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import encoding_errors
-from bertsmith.documents.urls import URL_COLUMN, url_of, url_of_mark
+from bertsmith.documents.urls import url_of, url_of_mark
 from bertsmith.errors import InputError
 
 _SHOWN_FIELDS = 12  # of a record, in a message
@@ -30,7 +30,7 @@ class TextBlock:
         split: whether text is split into sentences, or kept as it is (`lines`).
         read_bytes: the bytes read from disk for it; for documents, their characters.
         language: the name of its language, if text is read by language.
-        url_column: the column of JSON Lines with the URL of a record.
+        url_column: the column of JSON Lines with the URL of a record; None if no URLs are read, of any form.
         urls: the URLs of records, one for each, or none.
     """
 
@@ -44,14 +44,14 @@ class TextBlock:
     split: bool = True
     read_bytes: int = 0
     language: str = ""
-    url_column: str = URL_COLUMN
+    url_column: str | None = None
     urls: Sequence[str] = ()
 
 
 class Part(NamedTuple):
     """Sentences of one document, or of the part of it in one block.
 
-    The URL is in the part with which the document begins; "" if it has none.
+    The URL is in the part with which the document begins; "" if it has none, or URLs are not read.
     """
 
     source: str
@@ -141,7 +141,8 @@ def _documents_of_prose(block: TextBlock, text: str) -> list[Part]:
     parts = []
     texts = texts_of(text, block.division)
     # What comes before the first mark belongs to the previous block.
-    urls = ["", *map(url_of_mark, marks_of(text))] if block.division == BY_MARKS else [""] * len(texts)
+    has_urls = block.division == BY_MARKS and block.url_column is not None
+    urls = ["", *map(url_of_mark, marks_of(text))] if has_urls else [""] * len(texts)
     for one, url in zip(texts, urls, strict=True):
         paragraphs = paragraphs_of(one, block.form)
         if block.form == "lines":
@@ -170,7 +171,8 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
         elif isinstance(record, dict):
             column = _column(record, block.column, where)
             value = record[column]
-            url = url_of(record.get(block.url_column)) if column != block.url_column else ""
+            if block.url_column is not None and block.url_column != column:
+                url = url_of(record.get(block.url_column))
         else:
             raise InputError(
                 expected=f"an object, a string or a list in {where}", found=line[:40], fix="correct the line"

@@ -32,7 +32,6 @@ from bertsmith.documents.sources import (
     shown,
     text_blocks,
 )
-from bertsmith.documents.urls import URL_COLUMN
 from bertsmith.errors import InputError
 from bertsmith.settings import help_field, require
 
@@ -67,15 +66,10 @@ class ReadingSettings:
             fix="choose one of them",
         )
 
-    @property
-    def url_column(self) -> str:
-        """The column of .jsonl and .parquet files with the URL of a document, where there is one."""
-        return URL_COLUMN
-
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: its source, its sentences in order, and the URL that it came from; "" if it is not known."""
+    """A document: its source, its sentences in order, and its URL; "" if it has none, or was not read."""
 
     source: str
     sentences: list[str]
@@ -144,12 +138,15 @@ def read_documents(
     paths: Iterable[Path | str],
     settings: ReadingSettings | None = None,
     *,
+    url_column: str | None = None,
     report: ReadReport | None = None,
 ) -> Iterator[Document]:
     """The documents of text files, folders and stdin (`-`), in order; empty ones are dropped and counted.
 
     Args:
         paths: .txt, .jsonl and .parquet files, plain or .gz or .zst, and folders of them.
+        url_column: the column of .jsonl and .parquet files with the URL of a document. With None, no URLs are read,
+            and none of the marks of WikiExtractor either.
         report: receives the counts while documents are consumed.
 
     Raises:
@@ -157,7 +154,7 @@ def read_documents(
     """
     report = report if report is not None else ReadReport()
     source, url, sentences = "", "", list[str]()
-    for item in read_blocks(paths, settings or ReadingSettings()):
+    for item in read_blocks(paths, settings or ReadingSettings(), url_column=url_column):
         if not isinstance(item, TextBlock):
             report.add_file(item)
             continue
@@ -177,18 +174,28 @@ def read_documents(
         yield Document(source, sentences, url)
 
 
-def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
+def read_blocks(
+    paths: Iterable[Path | str], settings: ReadingSettings, *, url_column: str | None = None
+) -> Iterator[TextBlock | FileRead | Skipped]:
     """The blocks of every file in order, each file followed by its record, and an entry for each skipped file.
+
+    Args:
+        url_column: as for `read_documents`.
 
     Raises:
         InputError: a named file is missing, empty, binary or damaged.
     """
     for found in find_sources(paths):
-        yield from source_blocks(found, settings)
+        yield from source_blocks(found, settings, url_column=url_column)
 
 
-def source_blocks(found: Source | Skipped, settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
+def source_blocks(
+    found: Source | Skipped, settings: ReadingSettings, *, url_column: str | None = None
+) -> Iterator[TextBlock | FileRead | Skipped]:
     """The blocks of one of the files that `find_sources` finds, followed by its record.
+
+    Args:
+        url_column: as for `read_documents`.
 
     Raises:
         InputError: it was named, and is empty, binary or damaged, or a table by its name, which would be read as prose.
@@ -205,7 +212,7 @@ def source_blocks(found: Source | Skipped, settings: ReadingSettings) -> Iterato
             fix='save its texts as JSON lines with a key "text", or one per line as .txt',
         )
     try:
-        yield from _file_blocks(found, settings)
+        yield from _file_blocks(found, settings, url_column)
     except UnreadableError as reason:
         if found.named:
             raise InputError(
@@ -228,13 +235,13 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:
         yield TextBlock("", "documents", waiting, 1, ends=True, read_bytes=size)
 
 
-def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBlock | FileRead]:
+def _file_blocks(source: Source, settings: ReadingSettings, url_column: str | None) -> Iterator[TextBlock | FileRead]:
     """The blocks of one file, the last of them marked, followed by the record of the file."""
     cuts = Cuts()
     with SourceStream(source) as stream:
         if source.kind == "parquet":
             form, division = "records", ""
-            blocks: Iterator[Any] = parquet_blocks(stream, settings.column, settings.url_column)
+            blocks: Iterator[Any] = parquet_blocks(stream, settings.column, url_column)
         else:
             head = _head(stream)
             form, division = _form(source, settings, head)
@@ -255,7 +262,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
                 column=settings.column,
                 split=settings.form != "lines",
                 read_bytes=stream.count - before,
-                url_column=settings.url_column,
+                url_column=url_column,
                 urls=urls,
             )
             before = stream.count
