@@ -204,7 +204,7 @@ class _Encoder:
 
 
 def _digest(tokenizer: Tokenizer) -> str:
-    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": to_dict(tokenizer.rules)}
+    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": tokenizer.rules.record()}
     if isinstance(tokenizer, PipelineTokenizer):
         made_of["pipeline"] = tokenizer.description
     return digest_bytes(json.dumps(made_of, sort_keys=True).encode("utf-8"))

@@ -5,7 +5,6 @@ every string all of them return the pieces of `basic_tokens` split by `Segmenter
 `pack.py`.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +71,7 @@ class WordPieceTokenizer(Tokenizer):
     @property
     def settings(self) -> dict[str, Any]:
         """The text rules."""
-        return dataclasses.asdict(self.rules)
+        return self.rules.record()
 
     @property
     def casing_problem(self) -> str | None:
