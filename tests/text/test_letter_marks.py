@@ -113,6 +113,12 @@ def byte_pairs(*, unspaced: bool = False) -> PipelineTokenizer:
     return PipelineTokenizer(description, SPECIAL_PIECES, source="a test")
 
 
+@pytest.mark.parametrize("unspaced", [False, True])
+def test_the_rules_of_byte_pairs_are_those_of_their_description(unspaced: bool) -> None:
+    rules = byte_pairs(unspaced=unspaced).rules
+    assert (rules.lowercase, rules.keeps_letter_marks, rules.split_unspaced) == (True, True, unspaced)
+
+
 @given(all_texts | st.sampled_from(WORDS), st.booleans())
 def test_byte_pairs_have_the_same_words(text: str, unspaced: bool) -> None:
     text = "".join(character for character in text if not "\ud800" <= character <= "\udfff")
