@@ -186,7 +186,7 @@ def _as_written(text: str, spans: list[tuple[int, int]], growth: int) -> list[tu
 
 def _rules(description: dict[str, Any]) -> TextRules:
     """The text rules that a description states; of steps other than BERT's, only whether they lower-case."""
-    stated = {name: value for name, value in rules_in(description).items() if isinstance(value, bool)}
+    stated: dict[str, Any] = {name: value for name, value in rules_in(description).items() if isinstance(value, bool)}
     return TextRules(**{"lowercase": _lowercases(description.get("normalizer")), **stated})
 
 

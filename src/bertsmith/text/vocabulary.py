@@ -172,7 +172,7 @@ def lost_letter_marks(vocabulary: Vocabulary) -> str | None:
     'the vocabulary has letters of Thai or another script with marks but no marks: words with them become [UNK]; ...'
     >>> lost_letter_marks(Vocabulary([*SPECIAL_PIECES, *"กขคทน", "ที่"]))
     """
-    text = unicodedata.normalize("NFC", "".join(vocabulary.pieces))
+    text = "".join(vocabulary.pieces)
     if len(set(_WITH_MARKS.findall(text))) < _FEW_LETTERS or _SYLLABLE.search(text):
         return None
     marks = (one for one in set(unicodedata.normalize("NFD", text)) if HUGGINGFACE.is_accent(one))
