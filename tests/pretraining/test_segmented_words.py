@@ -18,6 +18,7 @@ from bertsmith.pretraining.segmented_words import (
     SegmentedWords,
     segmenter,
     segmenter_versions,
+    warn_of_lost_marks,
     warn_of_missing_words,
 )
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -179,6 +180,25 @@ def test_words_that_masks_do_not_cover_are_worth_a_warning(
     said = capsys.readouterr().err
     assert said.count("tokens are") == (1 if warning else 0)
     assert re.search(warning, " ".join(said.split()))
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings", "options"),
+    [
+        (TextRules(), ["chinese_words", "thai_words"], "so --thai-words will"),
+        (TextRules(), ["thai_words", "japanese_words"], "so --japanese-words and --thai-words will"),
+        (TextRules(), ["chinese_words"], ""),
+        (TextRules(lowercase=False), ["thai_words"], ""),
+        (TextRules.named("unspaced"), ["japanese_words"], ""),
+    ],
+)
+def test_segmenters_that_read_text_without_its_marks_are_worth_a_warning(
+    rules: TextRules, settings: list[str], options: str, capsys: pytest.CaptureFixture
+) -> None:
+    warn_of_lost_marks(rules, settings)
+    said = capsys.readouterr().err
+    assert said.count("\n") == (1 if options else 0)
+    assert options in said
 
 
 @pytest.mark.parametrize(

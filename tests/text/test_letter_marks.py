@@ -70,6 +70,18 @@ def test_a_composed_character_comes_from_all_of_its_parts() -> None:
     assert token == ("xガ한", [0, 1, 4], [1, 4, 7])
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_what_can_be_decomposed_gives_the_tokens_of_the_package_in_either_form(form: str) -> None:
+    """Also what only the running Python composes, such as U+11938, of which the tables of the package know nothing."""
+    for character in ALL:
+        if unicodedata.normalize("NFD", character) == character or 0xAC1C < ord(character) <= 0xD788:
+            continue  # Of Korean syllables, those with the first and the last vowel are enough.
+        text = unicodedata.normalize(form, character)
+        theirs = wordpiece_oracle.basic_tokens(text, keep_letter_marks=True)
+        assert basic_tokens(text, KEEPS) == theirs, ascii(text)
+        assert [token.text for token in basic_tokens_with_offsets(text, KEEPS)] == theirs, ascii(text)
+
+
 @pytest.mark.parametrize("known", [PYTHON, HUGGINGFACE])
 def test_composition_is_that_of_the_standard(known: object) -> None:
     draws = random.Random(3)
@@ -99,6 +111,12 @@ def byte_pairs(*, unspaced: bool = False) -> PipelineTokenizer:
     rules = TextRules(keep_letter_marks=True, split_unspaced=unspaced)
     description = learned_json({piece: id for id, piece in enumerate(pieces)}, [], rules)
     return PipelineTokenizer(description, SPECIAL_PIECES, source="a test")
+
+
+@pytest.mark.parametrize("unspaced", [False, True])
+def test_the_rules_of_byte_pairs_are_those_of_their_description(unspaced: bool) -> None:
+    rules = byte_pairs(unspaced=unspaced).rules
+    assert (rules.lowercase, rules.keeps_letter_marks, rules.split_unspaced) == (True, True, unspaced)
 
 
 @given(all_texts | st.sampled_from(WORDS), st.booleans())

@@ -13,6 +13,14 @@ from oracles.wordpiece_oracle import basic_tokens as oracle
 from text.vocabularies import all_rules, all_texts
 
 CASED = TextRules(lowercase=False)
+EARLIER_RECORD = {  # before there was `keep_letter_marks`
+    "lowercase": True,
+    "strip_accents": None,
+    "split_cjk": True,
+    "control_rule": "huggingface",
+    "max_word_characters": 100,
+    "split_unspaced": False,
+}
 
 
 def oracle_tokens(text: str, rules: TextRules) -> list[str]:
@@ -136,8 +144,16 @@ def test_reordered_marks_keep_their_offsets() -> None:
 
 def test_rules_survive_json_and_refuse_nonsense() -> None:
     rules = TextRules(lowercase=False, strip_accents=True, control_rule="google")
-    assert from_dict(TextRules, to_dict(rules), "here") == rules
+    for one in (rules, TextRules.named("unspaced")):
+        assert from_dict(TextRules, to_dict(one), "here") == from_dict(TextRules, one.record(), "here") == one
     with pytest.raises(ConfigError, match="control_rule 'huggingface' or 'google'; found 'python'"):
         TextRules(control_rule="python")
     with pytest.raises(ConfigError, match="max_word_characters of at least 1; found 0"):
         TextRules(max_word_characters=0)
+
+
+def test_the_record_of_rules_is_that_of_earlier_releases() -> None:
+    assert TextRules().record() == EARLIER_RECORD
+    assert from_dict(TextRules, EARLIER_RECORD, "here") == TextRules()
+    keeping = TextRules(split_unspaced=True, keep_letter_marks=True)
+    assert keeping.record() == {**EARLIER_RECORD, "split_unspaced": True, "keep_letter_marks": True}

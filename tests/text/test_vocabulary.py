@@ -6,7 +6,9 @@ import pytest
 
 from bertsmith.errors import InputError, VocabularyError
 from bertsmith.files import digest_file
+from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 
 def test_the_id_of_a_piece_is_its_line_number(tmp_path: Path) -> None:
@@ -71,6 +73,27 @@ def test_a_few_capitals_and_markers_do_not_make_a_vocabulary_cased() -> None:
     assert not Vocabulary([*SPECIAL_PIECES, "Paris", *letters]).is_cased
     assert Vocabulary([*SPECIAL_PIECES, "Paris", "London", *letters]).is_cased
     assert Vocabulary([*SPECIAL_PIECES, "Paris", *"中国上海"]).is_cased
+
+
+@pytest.mark.parametrize(
+    ("letters", "is_lost"),
+    [
+        ("กขคทน", True),
+        ("กขคทนé", True),  # an accent is no such mark
+        ("กขคทน\u0e48", False),
+        ("かきくけこ", True),
+        ("かきくけご", False),
+        ("\u1100\u1161\u11ab\u1102\u1175", True),
+        ("한국어로쓴", False),
+        ("กขค", False),  # too few letters to say
+        ("abcdeçñ", False),
+    ],
+)
+def test_letters_without_their_marks_are_reported_for_rules_that_keep_them(letters: str, is_lost: bool) -> None:
+    vocabulary = Vocabulary([*SPECIAL_PIECES, *letters])
+    problem = WordPieceTokenizer(vocabulary, TextRules.named("unspaced")).casing_problem
+    assert ("no marks" in (problem or "")) == is_lost
+    assert WordPieceTokenizer(vocabulary, TextRules()).casing_problem is None
 
 
 def test_a_casing_mismatch_is_reported() -> None:

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors.files import VectorFile
 from bertsmith.vectors.writers import NpyWriter, ParquetWriter, npy_header
 
@@ -140,6 +142,23 @@ def test_other_settings_are_refused_by_name(tmp_path):
                 VectorFile(tmp_path / name, made_of, width, half=half, index=True, resume=True)
             assert "\n" not in str(caught.value)
         assert content(tmp_path) == before
+
+
+def test_a_file_that_an_earlier_release_left_unfinished_is_resumed(tmp_path):
+    earlier = {
+        "lowercase": True,
+        "strip_accents": None,
+        "split_cjk": True,
+        "control_rule": "huggingface",
+        "max_word_characters": 100,
+        "split_unspaced": False,
+    }  # the record of text rules before there was `keep_letter_marks`
+    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": earlier}, 3) as file:
+        file.append(BLOCKS[0])
+        file.commit({"blocks": 1})
+    tokenizer = WordPieceTokenizer(Vocabulary(SPECIAL_PIECES))
+    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": tokenizer.settings}, 3, resume=True) as file:
+        assert file.done == {"blocks": 1}
 
 
 def test_an_existing_file_is_replaced_only_on_request(tmp_path):

@@ -20,7 +20,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.runtime import choose
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import require
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary
@@ -165,7 +165,7 @@ def _require_adaptable(folder: ModelFolder) -> None:
             "`bertsmith pretrain CORPUS --init MODEL`",
         )
     require(
-        tokenizer.settings == to_dict(tokenizer.rules),
+        tokenizer.settings == tokenizer.rules.record(),
         expected="a model with a tokenizer of WordPieces",
         found=f"one of {tokenizer.kind} in '{folder.name}'",
         fix="name a model with a vocab.txt",

@@ -129,8 +129,9 @@ def tf_idf_vectors(texts: Sequence[str], others: Sequence[str], seed: int) -> np
         width, draws = most, generator(seed, "shared columns of words")
         columns = draws.integers(width, size=len(used))[places]
         values = values * draws.choice([-1.0, 1.0], len(used))[places]
-    shared = sp.csr_array((values, columns, weights.indptr), shape=(len(texts), width))
-    return np.asarray(shared.toarray(), dtype=np.float32)
+    # In float32 before the dense matrix is made, which in float64 would be twice as large.
+    shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
+    return np.asarray(shared.toarray())
 
 
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:

@@ -42,6 +42,7 @@ from bertsmith.errors import InputError, RunError
 from bertsmith.files import digest_bytes, digest_file
 from bertsmith.locks import locked_folder
 from bertsmith.settings import require, to_dict
+from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -205,7 +206,9 @@ class _Encoder:
 
 
 def _digest(tokenizer: Tokenizer) -> str:
-    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": to_dict(tokenizer.rules)}
+    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": tokenizer.rules.record()}
     if isinstance(tokenizer, PipelineTokenizer):
+        # The description says all else; a digest of earlier releases has only this.
+        made_of["rules"] = TextRules(lowercase=tokenizer.rules.lowercase).record()
         made_of["pipeline"] = tokenizer.description
     return digest_bytes(json.dumps(made_of, sort_keys=True).encode("utf-8"))

@@ -25,7 +25,6 @@ from bertsmith.documents.sources import Skipped, Source, find_sources
 from bertsmith.documents.words import FURTHER_FILES, CountedFiles, FileCounts
 from bertsmith.errors import BertsmithError
 from bertsmith.progress import Progress
-from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 
@@ -116,7 +115,7 @@ def _counted(
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
     total = sum(found.size for found, _ in listed if isinstance(found, Source))
-    made_of = {"rules": to_dict(rules), "column": column, "texts": digest_of_files(listed)}
+    made_of = {"rules": rules.record(), "column": column, "texts": digest_of_files(listed)}
     with (
         Progress("counting words", total or None, "bytes") as progress,
         contextlib.closing(_rows(engine, listed, (rules, column), kept, made_of)) as rows,

@@ -341,7 +341,7 @@ class _Build:
             **writer.totals(),
             "token_type": np.dtype(writer.dtype).name,
             "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
-            "tokenizer": to_dict(self.tokenizer.rules),
+            "tokenizer": self.tokenizer.rules.record(),
             **self._pipeline(),
             "settings": self.settings.record(),
             "read": {

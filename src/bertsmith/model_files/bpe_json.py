@@ -10,8 +10,8 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsmith.model_files.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES, SpecialPieces
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them

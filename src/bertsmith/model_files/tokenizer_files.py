@@ -19,10 +19,10 @@ from bertsmith.model_files.bpe_json import (
     template_json,
 )
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.text_rules_json import rules_in
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.text.text_rules_json import rules_in
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, END_OF_WORD, UNK, SpecialPieces, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -11,10 +11,10 @@ from typing import Any
 from bertsmith.files import write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.bpe_json import added_json, template_json
-from bertsmith.model_files.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.model_files.tokenizer_files import OWN_SWITCHES
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.text.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK
 from bertsmith.text.wordpiece import WordPieceTokenizer

@@ -26,6 +26,7 @@ from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.text.characters import HUGGINGFACE
 from bertsmith.text.encoded import places_of
+from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 Segment = Callable[[str], list[str]]
@@ -182,6 +183,22 @@ def warn_of_missing_words(vocabulary: Vocabulary, counts: npt.NDArray[np.int64],
                 f"{100 * fractions[setting]:.0f} % of the tokens are {language.otherwise}; "
                 f"--{setting.replace('_', '-')} masks all of a word"
             )
+
+
+def warn_of_lost_marks(rules: TextRules, settings: Sequence[str]) -> None:
+    """Says that a segmenter reads text whose vowels, tones and voicing marks the text rules have removed.
+
+    Args:
+        rules: of the corpus.
+        settings: the languages whose words are masked.
+    """
+    asked = [setting for setting in ("japanese_words", "thai_words") if setting in settings]
+    if asked and rules.strips_accents and not rules.keep_letter_marks:
+        options = " and ".join(f"--{setting.replace('_', '-')}" for setting in asked)
+        warn(
+            f"the text rules of the corpus remove marks that are letters, so {options} will find wrong words; build "
+            "the vocabulary and the corpus with --cased or --rules unspaced"
+        )
 
 
 class SegmentedWords:

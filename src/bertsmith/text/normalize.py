@@ -16,9 +16,9 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, to_dict
 from bertsmith.text.characters import HUGGINGFACE, Characters, characters_of
 from bertsmith.text.letter_marks import Placed, composed, is_accent, without_accents
 from bertsmith.text.unspaced import part_spans, parts_of_words
@@ -28,7 +28,7 @@ NAMED = (*RULES, "unspaced")
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_REORDERED = "\0"  # stands for a mark; no cleaned text contains it
+_SLOW = "\0"  # stands for a character that needs the path with offsets; no cleaned text contains it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +87,14 @@ class TextRules:
         """Whether accents are removed, but not the marks that are letters."""
         return self.strips_accents and self.keep_letter_marks
 
+    def record(self) -> dict[str, Any]:
+        """The rules as plain values for JSON, which `from_dict` reads.
+
+        `keep_letter_marks` is left out where it is off, as in records from before there was that field: records of the
+        same rules are then equal.
+        """
+        return {name: value for name, value in to_dict(self).items() if value or name != "keep_letter_marks"}
+
     @classmethod
     def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":
         """The rules "huggingface", "google" or "unspaced".
@@ -144,24 +152,24 @@ def basic_tokens(text: str, rules: TextRules) -> list[str]:
 def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
     """The basic tokens before `split_unspaced`."""
     if rules.control_rule == "google":
-        text = text.translate(_cleaning(rules.control_rule, rules.split_cjk))
+        text = text.translate(_first_steps(rules.control_rule, rules.split_cjk))
         if rules.lowercase:
             text = text.lower()
         if rules.keeps_letter_marks:
-            return without_accents(text).translate(_splitting(rules.control_rule, strips=False)).split()
+            return without_accents(text).translate(_last_steps(rules.control_rule, strips=False)).split()
         if rules.strips_accents:
             text = unicodedata.normalize("NFD", text)
-        return text.translate(_splitting(rules.control_rule, strips=rules.strips_accents)).split()
+        return text.translate(_last_steps(rules.control_rule, strips=rules.strips_accents)).split()
     if rules.keeps_letter_marks:
         return _words_with_letter_marks(text, rules)
-    whole = _whole(rules.lowercase, rules.strips_accents, rules.split_cjk)
+    whole = _all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk)
     tokens = text.translate(whole)
-    if _REORDERED not in tokens:
+    if _SLOW not in tokens:
         return tokens.split()
     ordered: list[str] = []
     for part in text.split(" "):
         plain = part.translate(whole)
-        if _REORDERED in plain:
+        if _SLOW in plain:
             ordered += [token.text for token in _tokens_between_spaces(part, rules)]
         else:
             ordered += plain.split()
@@ -170,10 +178,12 @@ def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
 
 def _words_with_letter_marks(text: str, rules: TextRules) -> list[str]:
     """The same for the rules `huggingface` with `keep_letter_marks`."""
-    cleaned = text.translate(_cleaned(rules.lowercase, rules.split_cjk))
-    if _REORDERED in cleaned:
-        return [token.text for token in _tokens_between_spaces(text, rules)]
-    return without_accents(cleaned).translate(_splitting(rules.control_rule, strips=False)).split()
+    cleaned = text.translate(_steps_before_accents(rules.lowercase, rules.split_cjk))
+    if _SLOW not in cleaned:
+        words = without_accents(cleaned).translate(_last_steps(rules.control_rule, strips=False))
+        if _SLOW not in words:
+            return words.split()
+    return [token.text for token in _tokens_between_spaces(text, rules)]
 
 
 def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
@@ -198,7 +208,7 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
 def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
     """The basic tokens with origins, before `split_unspaced`."""
     known = characters_of(rules.control_rule)
-    cleaning = _cleaning(rules.control_rule, rules.split_cjk)
+    cleaning = _first_steps(rules.control_rule, rules.split_cjk)
     characters: list[str] = []
     origins: list[int] = []
     for position, character in enumerate(text):
@@ -276,7 +286,7 @@ class _Translation(dict[int, str]):
 
 
 @functools.cache
-def _cleaning(control_rule: str, split_cjk: bool) -> _Translation:
+def _first_steps(control_rule: str, split_cjk: bool) -> _Translation:
     """The first steps: what is dropped, white space, Chinese characters."""
     known = characters_of(control_rule)
 
@@ -291,11 +301,16 @@ def _cleaning(control_rule: str, split_cjk: bool) -> _Translation:
 
 
 @functools.cache
-def _splitting(control_rule: str, *, strips: bool) -> _Translation:
-    """The last steps: accents are removed, signs get spaces around them."""
+def _last_steps(control_rule: str, *, strips: bool) -> _Translation:
+    """The last steps: accents are removed, signs get spaces around them.
+
+    What only the running Python composes, from a table newer than those of the rules, becomes `_SLOW`.
+    """
     known = characters_of(control_rule)
 
     def entry(character: str) -> str:
+        if not strips and known.decompose(character) != unicodedata.normalize("NFD", character):
+            return _SLOW
         if strips and known.is_accent(character):
             return ""
         return f" {character} " if known.is_punctuation(character) else character
@@ -304,12 +319,12 @@ def _splitting(control_rule: str, *, strips: bool) -> _Translation:
 
 
 @functools.cache
-def _cleaned(lowercase: bool, split_cjk: bool) -> _Translation:
+def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
     """The steps of the rules `huggingface` before accents, for `keep_letter_marks`.
 
-    What the running Python would decompose or order otherwise becomes `_REORDERED`.
+    What the running Python would decompose or order otherwise becomes `_SLOW`.
     """
-    cleaning = _cleaning("huggingface", split_cjk)
+    cleaning = _first_steps("huggingface", split_cjk)
     known = HUGGINGFACE
 
     def entry(character: str) -> str:
@@ -321,18 +336,18 @@ def _cleaned(lowercase: bool, split_cjk: bool) -> _Translation:
             and known.decompose(one) == unicodedata.normalize("NFD", one)
             for one in text
         )
-        return text if same else _REORDERED
+        return text if same else _SLOW
 
     return _Translation(entry)
 
 
 @functools.cache
-def _whole(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
+def _all_steps(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
     """All steps of the rules `huggingface`, which look at each character alone, but for the order of marks.
 
-    A mark that stays although accents are removed, and that NFD may move, becomes `_REORDERED`.
+    A mark that stays although accents are removed, and that NFD may move, becomes `_SLOW`.
     """
-    cleaning = _cleaning("huggingface", split_cjk)
+    cleaning = _first_steps("huggingface", split_cjk)
     known = HUGGINGFACE
 
     def entry(character: str) -> str:
@@ -342,7 +357,7 @@ def _whole(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
         if strips:
             text = "".join(part for one in text for part in known.decompose(one) if not known.is_accent(part))
             if any(map(known.combining, text)):
-                return _REORDERED
+                return _SLOW
         return "".join(f" {one} " if known.is_punctuation(one) else one for one in text)
 
     return _Translation(entry)

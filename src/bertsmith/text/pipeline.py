@@ -20,6 +20,7 @@ from bertsmith.text.blocks import Strings
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
+from bertsmith.text.text_rules_json import rules_in
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.unigram import UnigramPipeline
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
@@ -51,7 +52,7 @@ class PipelineTokenizer(Tokenizer):
         # Ids without a piece occur if the size of the table was rounded up; they are never produced.
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
         self.vocabulary = Vocabulary(names, special=special, source=source)
-        self.rules = TextRules(lowercase=_lowercases(description.get("normalizer")))
+        self.rules = _rules(description)
         self.template = _template(description.get("post_processor"), source)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -181,6 +182,12 @@ def _as_written(text: str, spans: list[tuple[int, int]], growth: int) -> list[tu
     flat = np.array(spans, dtype=np.int64).reshape(-1, 2)
     found: list[tuple[int, int]] = (flat - growth * np.searchsorted(ends, flat, side="right")).tolist()
     return [(start, end) for start, end in found]
+
+
+def _rules(description: dict[str, Any]) -> TextRules:
+    """The text rules that a description states; of steps other than BERT's, only whether they lower-case."""
+    stated: dict[str, Any] = {name: value for name, value in rules_in(description).items() if isinstance(value, bool)}
+    return TextRules(**{"lowercase": _lowercases(description.get("normalizer")), **stated})
 
 
 def _lowercases(normalizer: dict[str, Any] | None) -> bool:

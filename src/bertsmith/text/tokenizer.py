@@ -55,7 +55,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def casing_problem(self) -> str | None:
-        """What is wrong if the casing of the text does not fit the vocabulary; None if nothing is."""
+        """What is wrong if the case or the marks of cleaned text do not fit the vocabulary; None if nothing is."""
         return None
 
     @abc.abstractmethod

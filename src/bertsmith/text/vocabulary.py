@@ -6,18 +6,30 @@ line end is stripped from a line; the Chinese vocabulary contains pieces that ar
 
 import errno
 import functools
+import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.errors import InputError, VocabularyError
 from bertsmith.files import atomic_file, digest_bytes
+from bertsmith.text.characters import HUGGINGFACE
+from bertsmith.text.letter_marks import is_accent
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"
 END_OF_WORD = "</w>"  # of the last piece of a word, in byte pairs like those of GPT
 # Share of the pieces that have letters with a case.
 _FEW_CAPITALS = 0.01
+# Letters whose words usually have a mark or, of Korean, form syllables: Thaana, N'Ko, the scripts of India, Thai, Lao,
+# Tibetan, Burmese, Korean, Khmer and kana.
+_WITH_MARKS = re.compile(
+    "[\u0780-\u07a5\u07ca-\u07ea\u0904-\u0939\u0985-\u0eff\u0f40-\u0f6c\u1000-\u102a\u1100-\u11ff\u1780-\u17b3"
+    "\u3041-\u3096\u30a1-\u30fa]"
+)
+_SYLLABLE = re.compile("[\uac00-\ud7a3]")
+_FEW_LETTERS = 5  # fewer may have none of their marks by chance
 
 
 class SpecialPieces(NamedTuple):
@@ -149,6 +161,27 @@ def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
     if not lowercase and not vocabulary.is_cased:
         return "the vocabulary has hardly any capital letters but the text keeps them: such words become [UNK]"
     return None
+
+
+def lost_letter_marks(vocabulary: Vocabulary) -> str | None:
+    """The problem if rules that keep the marks that are letters read a vocabulary learned without them; else None.
+
+    A `vocab.txt` does not say how its text was cleaned.
+
+    >>> lost_letter_marks(Vocabulary([*SPECIAL_PIECES, *"กขคทน"]))  # doctest: +ELLIPSIS
+    'the vocabulary has letters of Thai or another script with marks but no marks: words with them become [UNK]; ...'
+    >>> lost_letter_marks(Vocabulary([*SPECIAL_PIECES, *"กขคทน", "ที่"]))
+    """
+    text = "".join(vocabulary.pieces)
+    if len(set(_WITH_MARKS.findall(text))) < _FEW_LETTERS or _SYLLABLE.search(text):
+        return None
+    marks = (one for one in set(unicodedata.normalize("NFD", text)) if HUGGINGFACE.is_accent(one))
+    if not all(map(is_accent, marks)):
+        return None
+    return (
+        "the vocabulary has letters of Thai or another script with marks but no marks: words with them become [UNK]; "
+        "learn it again with these rules"
+    )
 
 
 def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPieces, source: str) -> None:

@@ -5,7 +5,6 @@ every string all of them return the pieces of `basic_tokens` split by `Segmenter
 `pack.py`.
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,7 @@ from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
-from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, casing_mismatch
+from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, casing_mismatch, lost_letter_marks
 
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
 # Longer words hardly ever recur and must not fill the cache.
@@ -72,12 +71,18 @@ class WordPieceTokenizer(Tokenizer):
     @property
     def settings(self) -> dict[str, Any]:
         """The text rules."""
-        return dataclasses.asdict(self.rules)
+        return self.rules.record()
 
     @property
     def casing_problem(self) -> str | None:
-        """What is wrong if the rules do not fit the casing of the vocabulary, see `casing_mismatch`."""
-        return casing_mismatch(self.vocabulary, lowercase=self.rules.lowercase)
+        """What is wrong if the rules do not fit the casing or the marks of the vocabulary; None if nothing is.
+
+        See `casing_mismatch` and `lost_letter_marks`.
+        """
+        problem = casing_mismatch(self.vocabulary, lowercase=self.rules.lowercase)
+        if problem is None and self.rules.keeps_letter_marks:
+            return lost_letter_marks(self.vocabulary)
+        return problem
 
     @functools.cached_property
     def begins_word(self) -> Flags:
