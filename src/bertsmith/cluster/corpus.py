@@ -41,7 +41,7 @@ from bertsmith.documents.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError, RunError
 from bertsmith.files import digest_bytes, digest_file
 from bertsmith.locks import locked_folder
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import require
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer

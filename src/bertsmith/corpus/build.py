@@ -38,7 +38,7 @@ from bertsmith.documents.sources import STDIN, Skipped, total_bytes
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
-from bertsmith.settings import help_field, require, require_limits, require_number, to_dict
+from bertsmith.settings import help_field, require, require_limits, require_number
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
