@@ -14,8 +14,8 @@ def peak_of_allocations(call: Callable[[], object]) -> int:
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         call()
     now = peak = 0
-    for event in found.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            now += event.nbytes()
-            peak = max(peak, now)
+    events = [event for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    for event in sorted(events, key=lambda event: int(event.start_ns())):  # several threads allocate
+        now += event.nbytes()
+        peak = max(peak, now)
     return peak

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertsmith.errors import CheckpointError
@@ -79,6 +79,11 @@ FORMS = [described(), described(lowercase=False), described(splits_first=False),
 
 @pytest.mark.parametrize("description", FORMS, ids=["albert", "cased", "one step", "first word", "marked"])
 @given(text=TEXTS)
+@example("\u04830")
+@example("the film\x1f")
+@example("\u0301the film")
+@example("\u200bthe film")
+@example("\u0301 the film")
 def test_ids_and_their_text_are_those_of_the_package(description: dict[str, object], text: str) -> None:
     ours = UnigramPipeline.of(description, "here")
     assert ours is not None

@@ -29,12 +29,7 @@ from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.running_text import warn_without_running_text
-from bertsmith.pretraining.segmented_words import (
-    LANGUAGES,
-    segmenter_versions,
-    warn_of_lost_marks,
-    warn_of_missing_words,
-)
+from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter_versions, warn_of_words
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.spans import walk_next_sentence
 from bertsmith.pretraining.workload import Pretraining
@@ -255,8 +250,7 @@ def workload_of(
         )
     tell_of_few_held_out(source.held_out())
     if data.whole_word:
-        warn_of_missing_words(vocabulary, unigram, data.segmented)
-        warn_of_lost_marks(source.tokenizer.rules, data.segmented)
+        warn_of_words(source.tokenizer.rules, vocabulary, unigram, data.segmented)
     if settings.compile:
         compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:

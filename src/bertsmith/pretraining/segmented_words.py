@@ -163,6 +163,20 @@ def pieces_of(setting: str, vocabulary: Vocabulary) -> Flags:
     return np.array([bool(text) and has(text) for text in texts], dtype=np.bool_)
 
 
+def warn_of_words(
+    rules: TextRules, vocabulary: Vocabulary, counts: npt.NDArray[np.int64], settings: Sequence[str]
+) -> None:
+    """Says what keeps whole-word masks from covering words: see `warn_of_missing_words` and `warn_of_lost_marks`.
+
+    Args:
+        rules, vocabulary: of the corpus.
+        counts: how often each piece occurs in it, int64 [V].
+        settings: the languages whose words are masked.
+    """
+    warn_of_missing_words(vocabulary, counts, settings)
+    warn_of_lost_marks(rules, settings)
+
+
 def warn_of_missing_words(vocabulary: Vocabulary, counts: npt.NDArray[np.int64], settings: Sequence[str]) -> None:
     """Says that whole-word masks do not cover the words of a language, if a good part of the tokens is in it.
 

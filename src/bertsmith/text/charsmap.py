@@ -30,6 +30,10 @@ _FORMS: Mapping[str, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {
     "NFKD": "NFKD",
 }
 _JAMO = range(0x1100, 0x1200)  # they compose with each other
+# The property White_Space of Unicode; Python's `strip` also removes four separators, U+001C to U+001F.
+_SPACES = "".join(
+    character for character in map(chr, range(0x3001)) if character.isspace() and character not in "\x1c\x1d\x1e\x1f"
+)
 _REGULAR_EXPRESSIONS = frozenset((" {2,}", "\\s+", " +"))  # whose meaning is the same in Oniguruma
 
 
@@ -178,11 +182,14 @@ def _replace(pattern: re.Pattern[str], content: str) -> Step:
 
 def _strip(*, left: bool, right: bool) -> Step:
     def units(text: str) -> Iterator[Unit]:
-        begin = len(text) - len(text.lstrip()) if left else 0
-        end = len(text.rstrip()) if right else len(text)
+        begin = len(text) - len(text.lstrip(_SPACES)) if left else 0
+        end = len(text.rstrip(_SPACES)) if right else len(text)
         yield from (Unit(character if begin <= position < end else "", 1) for position, character in enumerate(text))
 
     return units
+
+
+_STRIP_ACCENTS = _characters(lambda character: "" if unicodedata.category(character) in _ATTACHED else character)
 
 
 def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
@@ -204,7 +211,7 @@ def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
     if kind == "Lowercase":
         return (_characters(str.lower),)
     if kind == "StripAccents":
-        return (_characters(lambda character: "" if unicodedata.category(character) in _ATTACHED else character),)
+        return (_STRIP_ACCENTS,)
     if kind == "Strip":
         return (_strip(left=bool(normalizer.get("strip_left")), right=bool(normalizer.get("strip_right"))),)
     if kind == "Replace":
@@ -261,3 +268,17 @@ def normalized_with_places(text: str, steps: tuple[Step, ...]) -> tuple[str, lis
             place += length
         text, places = "".join(results), origins
     return text, places
+
+
+def keeps_beginning(text: str, steps: tuple[Step, ...]) -> bool:
+    """Whether the package takes the first character after all steps to be from the beginning of the text.
+
+    It does not if `StripAccents` removes the first one, such as an accent without a letter; what another step removes
+    counts as part of the next character.
+    """
+    for step in steps:
+        units = list(step(text))
+        if step is _STRIP_ACCENTS and units and not units[0].result:
+            return False
+        text = "".join([unit.result for unit in units])
+    return True

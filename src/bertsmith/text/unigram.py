@@ -16,6 +16,7 @@ from bertsmith.errors import CheckpointError
 from bertsmith.text.charsmap import (
     Step,
     attaches,
+    keeps_beginning,
     marks_spaces,
     normalized,
     normalized_with_places,
@@ -245,7 +246,7 @@ class UnigramPipeline:
         for chunk in chunks:
             ids = self._of_chunk.get(chunk)
             if ids is None:
-                words = self._words(normalized(chunk, self._steps), is_first=start == 0)
+                words = self._words(normalized(chunk, self._steps), is_first=start == 0 and self._begins(chunk))
                 ids = [cut.id for word, _, _ in words for cut in self._model.cut(word)]
                 if self._is_local and len(chunk) <= _LONGEST_CACHED:
                     if len(self._of_chunk) >= _MOST_CACHED:
@@ -261,11 +262,16 @@ class UnigramPipeline:
                 result.append((start, end))
                 continue
             plain, places = normalized_with_places(text[start:end], self._steps)
-            for word, place, added in self._words(plain, is_first=start == 0):
+            for word, place, added in self._words(plain, is_first=start == 0 and self._begins(text[start:end])):
                 for cut in self._model.cut(word):  # a mark that was added is where the first character is
                     first, last = (place + max(edge - added, 0) for edge in (cut.start, cut.end - 1))
                     result.append((start + places[first][0], start + places[last][1]))
         return result
+
+    def _begins(self, text: str) -> bool:
+        """Whether the first word begins where the text does, which the package wants for the mark of a first word."""
+        is_known = self._prefixes_all or not (self._prefixes_first and self._splits_first)
+        return is_known or keeps_beginning(text, self._steps)
 
     def _words(self, text: str, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
         """The words of a text with their marks, the position of each in the text, and the marks that were added."""
