@@ -209,10 +209,12 @@ class Bench:
         return place / "run" / "model"
 
     def _settings(self, arm: str, model: Path) -> dict[str, Any]:
-        """The settings with which an arm trained the model in a folder, defaults included."""
+        """The settings with which an arm trained the model in a folder, defaults included, without folders of here."""
         if arm in RECIPES:
             return dataclasses.asdict(RECIPES[arm])
         recorded = read_json(model.parent / "settings.json")["settings"]
+        if recorded["run"]["config"] is not None:
+            recorded["run"]["config"] = Path(recorded["run"]["config"]).name
         return {name: recorded[name] for name in ("run", "data", "train", "runtime")}
 
     def _plan(self, arm: str, budget: float) -> int:
