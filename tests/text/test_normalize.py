@@ -10,17 +10,9 @@ from bertsmith.settings import from_dict, to_dict
 from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from oracles.wordpiece_oracle import basic_tokens as oracle
-from text.vocabularies import all_rules, all_texts
+from text.vocabularies import EARLIER_RECORD, all_rules, all_texts
 
 CASED = TextRules(lowercase=False)
-EARLIER_RECORD = {  # before there was `keep_letter_marks`
-    "lowercase": True,
-    "strip_accents": None,
-    "split_cjk": True,
-    "control_rule": "huggingface",
-    "max_word_characters": 100,
-    "split_unspaced": False,
-}
 
 
 def oracle_tokens(text: str, rules: TextRules) -> list[str]:

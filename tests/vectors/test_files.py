@@ -14,6 +14,7 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors.files import VectorFile
 from bertsmith.vectors.writers import NpyWriter, ParquetWriter, npy_header
+from text.vocabularies import EARLIER_RECORD
 
 MADE_OF = {"model": "sha256:1", "layers": [1, 2]}
 BLOCKS = [np.arange(12, dtype=np.float32).reshape(4, 3) + number for number in range(3)]
@@ -145,15 +146,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
 
 
 def test_a_file_that_an_earlier_release_left_unfinished_is_resumed(tmp_path):
-    earlier = {
-        "lowercase": True,
-        "strip_accents": None,
-        "split_cjk": True,
-        "control_rule": "huggingface",
-        "max_word_characters": 100,
-        "split_unspaced": False,
-    }  # the record of text rules before there was `keep_letter_marks`
-    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": earlier}, 3) as file:
+    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": EARLIER_RECORD}, 3) as file:
         file.append(BLOCKS[0])
         file.commit({"blocks": 1})
     tokenizer = WordPieceTokenizer(Vocabulary(SPECIAL_PIECES))

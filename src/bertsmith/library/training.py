@@ -156,8 +156,8 @@ def finetune(
     )
     out, is_resumed = Path(out), resume
     given = {**parts[FinetuningSettings], **parts[RecipeSettings]}
-    others_given = search or continue_on is not None or continue_minutes is not None or continue_steps is not None
-    if asked is None and not others_given and few_labels.is_default(spec, data.train, situation, folder, given):
+    alone = not search and continue_on is None and continue_minutes is None and continue_steps is None
+    if asked is None and alone and few_labels.is_default(spec, data.train, situation, folder, given):
         recipe = SETFIT
         on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
     values = resolved(recipe, situation, given)

@@ -318,19 +318,22 @@ def _last_steps(control_rule: str, *, strips: bool) -> _Translation:
     return _Translation(entry)
 
 
+def _lowered(lowercase: bool, split_cjk: bool) -> Callable[[str], str]:
+    """A character after the first steps of the rules `huggingface`, in lower case if wanted."""
+    cleaning = _first_steps("huggingface", split_cjk)
+    return lambda character: HUGGINGFACE.lower(cleaning[ord(character)]) if lowercase else cleaning[ord(character)]
+
+
 @functools.cache
 def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
     """The steps of the rules `huggingface` before accents, for `keep_letter_marks`.
 
     What the running Python would decompose or order otherwise becomes `_SLOW`.
     """
-    cleaning = _first_steps("huggingface", split_cjk)
-    known = HUGGINGFACE
+    known, lowered = HUGGINGFACE, _lowered(lowercase, split_cjk)
 
     def entry(character: str) -> str:
-        text = cleaning[ord(character)]
-        if lowercase:
-            text = known.lower(text)
+        text = lowered(character)
         same = all(
             known.combining(one) == unicodedata.combining(one)
             and known.decompose(one) == unicodedata.normalize("NFD", one)
@@ -347,13 +350,10 @@ def _all_steps(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
 
     A mark that stays although accents are removed, and that NFD may move, becomes `_SLOW`.
     """
-    cleaning = _first_steps("huggingface", split_cjk)
-    known = HUGGINGFACE
+    known, lowered = HUGGINGFACE, _lowered(lowercase, split_cjk)
 
     def entry(character: str) -> str:
-        text = cleaning[ord(character)]
-        if lowercase:
-            text = known.lower(text)
+        text = lowered(character)
         if strips:
             text = "".join(part for one in text for part in known.decompose(one) if not known.is_accent(part))
             if any(map(known.combining, text)):
