@@ -142,8 +142,9 @@ def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     ([[64, -127], [0, 0]], [0.0079, 0.0])
     """
     most = 2 ** (bits - 1) - 1
-    scale = weight.abs().amax(dim=1).clamp_min(_TINY) / most
-    return (weight / scale[:, None]).round().to(torch.int8), scale
+    low, high = weight.aminmax(dim=1)  # no copy of the absolute values
+    scale = torch.maximum(-low, high).clamp_min(_TINY) / most
+    return weight.div(scale[:, None]).round_().to(torch.int8), scale
 
 
 def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
