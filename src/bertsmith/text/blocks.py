@@ -17,7 +17,6 @@ from bertsmith.text.keys import Bytes
 # The arrays for a block of this size fit into the cache of one core.
 BLOCK_BYTES = 1 << 18
 _BATCH_BYTES = 1 << 20
-_KEPT_BYTES = 16 << 20
 _SAMPLE = 1000
 
 # Strings, or an Arrow array of strings; pyarrow has no type annotations.
@@ -35,16 +34,6 @@ class Block:
 
     data: Bytes
     borders: Offsets
-
-
-def keep_freed_memory() -> None:
-    """Returns after telling the C library to keep freed memory for the next block.
-
-    The arrays of a block take some megabytes. glibc maps and unmaps arrays of that size again for every block, which
-    costs a third of the time, until it has once seen a larger one being freed (M_MMAP_THRESHOLD in mallopt(3)). The
-    array here is never written, so it takes no memory.
-    """
-    np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
 def batches(texts: Strings) -> Iterator[Strings]:

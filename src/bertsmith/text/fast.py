@@ -24,7 +24,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.text.blocks import Block, Strings, batches, blocks_of, keep_freed_memory
+from bertsmith.allocator import keep_freed_memory
+from bertsmith.text.blocks import Block, Strings, batches, blocks_of
 from bertsmith.text.encoded import Encoded, Ids, Offsets, places_of
 from bertsmith.text.greedy import WordsSegmenter
 from bertsmith.text.keys import (

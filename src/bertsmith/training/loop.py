@@ -10,6 +10,7 @@ import time
 import torch
 from torch import Tensor
 
+from bertsmith.allocator import kept_memory
 from bertsmith.errors import CheckpointError, ConfigError, TrainingError
 from bertsmith.processes import distributed
 from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
@@ -78,7 +79,7 @@ def train(
     """
     rank = rank or Rank()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices), StopRequest() as stop:
+    with torch.random.fork_rng(devices), StopRequest() as stop, kept_memory():
         workload.model.train()
         trainer = Trainer(workload, settings, rank, stop)
         try:

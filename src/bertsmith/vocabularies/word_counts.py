@@ -21,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bertsmith.text.blocks import Block, blocks_of, keep_freed_memory
+from bertsmith.allocator import keep_freed_memory
+from bertsmith.text.blocks import Block, blocks_of
 from bertsmith.text.encoded import places_of
 from bertsmith.text.keys import LONGEST, Bytes, Integers, Keys, KeyTable, distinct, every_window, keys_at, strings_of
 from bertsmith.text.normalize import TextRules, basic_tokens

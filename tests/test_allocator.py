@@ -1,0 +1,64 @@
+"""Memory that a training frees is there for its next step, without the kernel, and is returned at the end."""
+
+import ctypes
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from bertsmith.allocator import kept_memory
+
+BYTES, PAGE = 64 * 2**20, resource.getpagesize()
+LIBRARY = ctypes.CDLL(None)
+LIBRARY.malloc.restype = ctypes.c_void_p
+LIBRARY.free.argtypes = [ctypes.c_void_p]
+LIBRARY.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+glibc_only = pytest.mark.skipif(not hasattr(LIBRARY, "mallopt"), reason="the C library is not glibc")
+
+
+def faults_of_an_array() -> int:
+    """The pages that the kernel has to map for an array of 64 MB that is written and freed."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    place = LIBRARY.malloc(BYTES)
+    LIBRARY.memset(place, 1, BYTES)
+    LIBRARY.free(place)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@glibc_only
+def test_a_large_array_is_mapped_once() -> None:
+    with kept_memory():
+        faults_of_an_array()
+        again = [faults_of_an_array() for _ in range(5)]
+    assert max(again) < BYTES / PAGE / 100, again
+
+
+@glibc_only
+def test_freed_memory_is_returned_at_the_end() -> None:
+    program = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from bertsmith.allocator import kept_memory
+from test_allocator import faults_of_an_array, PAGE
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+before = resident()
+with kept_memory():
+    faults_of_an_array()
+    kept = resident()
+print(before, kept, resident())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, kept, after = map(int, done.stdout.split())
+    assert kept - before > BYTES / 2, "the array is kept"
+    assert after - before < BYTES / 2, "nothing of it is left"
+
+
+def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    with kept_memory():
+        pass
