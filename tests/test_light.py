@@ -29,7 +29,8 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import PackedRows
 from bertsmith.vectors.loading import load_embedder, load_token_features
 from export.export_models import write_task
-from tasks.architecture_samples import config_of
+from tasks.architecture_samples import OTHERS, config_of
+from tasks.architecture_samples import write_base_model as base_of
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
 pytest.importorskip("onnx", reason="needs the extra export")
@@ -40,9 +41,10 @@ ROOT = Path(__file__).parent.parent
 ABSENT = "torch scipy sklearn matplotlib huggingface_hub transformers tokenizers onnx pytest"
 HIDE = f"""
 import sys
+hidden = {ABSENT.split()}
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {ABSENT.split()}:
+        if name.split(".")[0] in hidden:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 """
@@ -112,6 +114,33 @@ def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_pat
     turned = [dataclasses.replace(one, first=one.second, second=one.first) for one in examples]
     other = load_predictor(tmp_path / "exported", device="cpu").predict(turned)
     assert [one.to_dict() for one in other] != [one.to_dict() for one in theirs], "the order of the texts counts"
+
+
+def test_exports_of_every_architecture_answer_without_torch(tmp_path: Path) -> None:
+    """The package tokenizers is there: byte-level BPE and MPNet's WordPieces need it with torch, too."""
+    for name in OTHERS:
+        base_of(tmp_path / name, name)
+        export(tmp_path / name, tmp_path / f"{name}-onnx", to="onnx", int8=True)
+    program = f"""{HIDE}
+hidden.remove("tokenizers")
+import json
+import bertsmith
+answers = {{}}
+for name in {OTHERS!r}:
+    exact, rough = (bertsmith.load(f"{{name}}-onnx", precision=precision) for precision in ("fp32", "int8"))
+    texts, masks = {TEXTS!r}, ["the [MASK] was [MASK]"]
+    answers[name] = [exact.embed(texts).tolist(), rough.embed(texts).tolist(), exact.fill(masks)[0].to_dict()]
+print(json.dumps(answers))
+assert "torch" not in sys.modules
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-2000:]
+    for name, (vectors, rough, filled) in json.loads(result.stdout).items():
+        model = load(tmp_path / name, device="cpu")
+        ours = model.embed(TEXTS)
+        np.testing.assert_allclose(vectors, ours, **NEAR)
+        assert 0 < np.abs(rough - ours).mean() < 0.2 * ours.std(), name
+        alike(filled, json.loads(json.dumps(model.fill(["the [MASK] was [MASK]"])[0].to_dict())))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from bertsmith.export.check import compare, library_model
 from bertsmith.export.conversion import export
 from bertsmith.export.limits import INT8_LIMIT, require_equal, require_near
 from bertsmith.export.record import Comparison, Difference
-from bertsmith.export.sample import DataFile, odd_rows, sample_for
+from bertsmith.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
 from bertsmith.files import digest_file
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
@@ -256,6 +256,8 @@ def test_rows_of_odd_lengths_stay_inside_the_model(base: Path) -> None:
         folder, config=dataclasses.replace(CONFIG, max_position_embeddings=4, type_vocab_size=1)
     )
     assert (odd_rows(small).lengths.max(), odd_rows(small).segment_ids.max()) == (4, 0)
+    long = dataclasses.replace(folder, config=dataclasses.replace(CONFIG, max_position_embeddings=8192))
+    assert odd_rows(long).lengths.tolist() == [1, 2, 5, 17, LONGEST_ODD]
     np.testing.assert_array_equal(rows.token_ids, odd_rows(folder).token_ids)
 
 

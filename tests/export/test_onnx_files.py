@@ -13,7 +13,6 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoders.bert import BertModel
 from bertsmith.encoding import onnx_session
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of
@@ -25,11 +24,16 @@ from bertsmith.export.conversion import export
 from bertsmith.export.onnx_files import write_fp32, write_int8
 from bertsmith.export.onnx_graph import build_graph
 from bertsmith.heads.models import EncoderForTask
+from bertsmith.heads.row_vectors import mean_of_rows
 from bertsmith.model.batch import Batch
-from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
+from bertsmith.model.config import ACTIVATIONS, POSITIONS, EncoderConfig
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
+from bertsmith.text.tokenizer import Tokenizer
+from model.examples import shake
+from tasks.architecture_samples import OTHERS, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 onnx = pytest.importorskip("onnx", reason="needs the extra export")
@@ -46,17 +50,20 @@ PARTS = {
 }
 
 
-def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[ModelFolder, EncoderForTask]:
+def task_folder(
+    path: Path, kind: str, config: EncoderConfig = CONFIG, tokenizer: Tokenizer = TOKENIZER
+) -> tuple[ModelFolder, EncoderForTask]:
     spec = SPECS[kind]
     task = task_for(spec)
     model = EncoderForTask(new_encoder(config), task.head, seed=4).eval()
+    shake(model)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     save_pretrained(
         path,
         model,
-        TOKENIZER,
+        tokenizer,
         ModelMetadata.from_dict(info),
-        trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
+        trained=(task.head.part, *(["pooler"] if task.head.uses_pooler(config) else [])),
     )
     return load_any(path), model
 
@@ -76,9 +83,9 @@ def padded(rows: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: array.astype(np.int64) for name, array in result.items()}
 
 
-def random_rows(lengths: list[int] = LENGTHS) -> list[tuple[np.ndarray, np.ndarray]]:
-    draw = np.random.default_rng(3)
-    return [(draw.integers(CONFIG.vocab_size, size=n), np.sort(draw.integers(2, size=n))) for n in lengths]
+def random_rows(lengths: list[int] = LENGTHS, config: EncoderConfig = CONFIG) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw, segments = np.random.default_rng(3), max(config.type_vocab_size, 1)
+    return [(draw.integers(config.vocab_size, size=n), np.sort(draw.integers(segments, size=n))) for n in lengths]
 
 
 def flat(rows: list[tuple[np.ndarray, np.ndarray]]) -> Batch:
@@ -117,21 +124,46 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
 def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(
     kind: str, is_causal: bool, tmp_path: Path
 ) -> None:
-    folder, model = task_folder(tmp_path / "model", kind, dataclasses.replace(CONFIG, is_causal=is_causal))
-    write_fp32(folder, SPECS[kind].kind, tmp_path / "model.onnx")
-    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
+    require_same_logits(kind, dataclasses.replace(CONFIG, is_causal=is_causal), TOKENIZER, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["single", "on three vectors", "on texts apart", "choice", "tags", "answer"])
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_onnx_gives_the_logits_of_the_library_for_every_architecture(
+    architecture: str, kind: str, tmp_path: Path
+) -> None:
+    # RoBERTa and MPNet have one segment for both texts, which tells them apart in no head.
+    if SPECS[kind].reads in OF_TWO_TEXTS and tokenizer_of(architecture).template.second_segment == 0:
+        kind = "pair"
+    require_same_logits(kind, config_of(architecture), tokenizer_of(architecture), tmp_path)
+
+
+def require_same_logits(kind: str, config: EncoderConfig, tokenizer: Tokenizer, place: Path) -> None:
+    folder, model = task_folder(place / "model", kind, config, tokenizer)
+    write_fp32(folder, SPECS[kind].kind, place / "model.onnx")
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), tokenizer)
     ours = task_logits(model, features, choose("cpu", "fp32"))
-    theirs = onnx_logits(Session(tmp_path / "model.onnx"), features, kind)
+    theirs = onnx_logits(Session(place / "model.onnx"), features, kind)
     assert ours.std() > 100 * NEAR["atol"], "a model with constant output proves nothing"
     np.testing.assert_allclose(theirs, ours, **NEAR)
 
 
-@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
-def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...], tmp_path: Path) -> None:
-    model = untrained(CONFIG, seed=4).eval()
-    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict({}), trained=parts)
+@pytest.mark.parametrize(
+    ("architecture", "parts"),
+    [
+        *(pytest.param("bert", parts, id=f"bert-{name}") for name, parts in PARTS.items()),
+        *((architecture, parts) for architecture in OTHERS for parts in (("pooler", "mlm"), ())),
+    ],
+)
+def test_onnx_gives_the_outputs_of_a_model_without_a_task(
+    architecture: str, parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = config_of(architecture)
+    model = untrained(config, seed=4).eval()
+    shake(model)
+    save_pretrained(tmp_path / "model", model, tokenizer_of(architecture), ModelMetadata.from_dict({}), trained=parts)
     write_fp32(load_any(tmp_path / "model"), None, tmp_path / "model.onnx")
-    rows = random_rows()
+    rows = random_rows([5, 1, config.max_tokens, 17, 2], config)
     inputs = padded(rows)
     result = Session(tmp_path / "model.onnx")(inputs)
     assert list(result) == [output.name for output in outputs_of(None, parts)]
@@ -139,7 +171,7 @@ def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...]
     every, first = torch.arange(batch.num_tokens), batch.first_positions
     with torch.inference_mode():
         hidden = model.encoder(batch)
-        output = model(batch, masked=every, first=first)
+        output = model(batch, masked=every, first=first if "nsp" in parts else None)
         pooled = model.encoder.pool(hidden[first])
     np.testing.assert_allclose(result["last_hidden_state"][real], hidden, **NEAR)
     if "pooler" in parts:
@@ -151,28 +183,43 @@ def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...]
         np.testing.assert_allclose(result[name], output.nsp_logits, **NEAR)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"hidden_act": name} for name in ACTIVATIONS]
-    + [{"position_embedding_type": name, "is_causal": causal} for name in POSITIONS for causal in (False, True)],
-    ids=str,
-)
-def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object], tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, **changes)
-    model = BertModel(config, seed=4).eval()
+FORMS = [
+    *(("bert", {"hidden_act": name}) for name in ACTIVATIONS),
+    *(
+        ("bert", {"position_embedding_type": name, "is_causal": causal})
+        for name in POSITIONS
+        for causal in (False, True)
+    ),
+    ("modernbert", {"num_hidden_layers": 2}),  # the last one is local
+    ("modernbert", {"classifier_pooling": "mean", "hidden_act": "gelu_new"}),
+    ("modernbert", {"local_attention": 64, "global_rope_theta": 500.0}),
+    ("modernbert", {"max_position_embeddings": 900, "local_attention": 16}),
+    ("mpnet", {"max_position_embeddings": 302}),  # distances beyond the last range
+    ("mpnet", {"relative_attention_num_buckets": 40, "num_hidden_layers": 1}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "changes"), FORMS, ids=str)
+def test_every_form_of_the_encoder_is_the_same_in_onnx(
+    architecture: str, changes: dict[str, object], tmp_path: Path
+) -> None:
+    config = dataclasses.replace(config_of(architecture), **changes)
+    model = new_encoder(config).eval()
+    shake(model)
     tensors = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
     onnx.save_model(build_graph(config, tensors, None), tmp_path / "model.onnx")
-    rows = random_rows()
-    inputs = padded(rows)
+    rows = random_rows([5, 1, config.max_tokens, 17, 2], config)
+    inputs, batch = padded(rows), flat(rows)
     result = Session(tmp_path / "model.onnx")(inputs)
     with torch.inference_mode():
-        hidden = model(flat(rows))
+        hidden = model(batch)
     np.testing.assert_allclose(result["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
     # The last layer of a pooled head computes only the position that represents a row.
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
     with torch.inference_mode():
-        pooled = model.pool(hidden[model.read_of_rows(flat(rows)).positions])[:, :2]
+        read = mean_of_rows(hidden, batch.lengths) if config.pools_mean else model.read_of_rows(batch).pick(hidden)
+        pooled = model.pool(read)[:, :2]
     np.testing.assert_allclose(Session(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
 
 
@@ -186,11 +233,15 @@ def test_a_batch_of_one_is_answered_as_among_others(lengths: list[int], tmp_path
     np.testing.assert_allclose(run(padded(rows))["logits"], together, **NEAR)
 
 
-def test_a_row_that_is_longer_than_the_model_is_refused_and_not_cut(tmp_path: Path) -> None:
-    folder, _ = task_folder(tmp_path / "model", "single")
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "mpnet"])
+def test_a_row_that_is_longer_than_the_model_is_refused_and_not_cut(architecture: str, tmp_path: Path) -> None:
+    config = config_of(architecture)
+    folder, _ = task_folder(tmp_path / "model", "single", config, tokenizer_of(architecture))
     write_fp32(folder, "classification", tmp_path / "model.onnx")
+    run = Session(tmp_path / "model.onnx")
+    assert run(padded(random_rows([config.max_tokens], config)))["logits"].shape == (1, 2)
     with pytest.raises(CheckpointError, match=r"model\.onnx to run"):
-        Session(tmp_path / "model.onnx")(padded(random_rows([CONFIG.max_position_embeddings + 1])))
+        run(padded(random_rows([config.max_tokens + 1], config)))
 
 
 def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> None:
@@ -241,19 +292,24 @@ def test_weights_that_are_too_large_for_one_file_are_next_to_it(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("reduced", [True, False])
-def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(reduced: bool, tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}))
+@pytest.mark.parametrize("architecture", ["bert", *OTHERS])
+def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(
+    architecture: str, reduced: bool, tmp_path: Path
+) -> None:
+    config = config_of(architecture)
+    model = untrained(config, seed=4)
+    save_pretrained(tmp_path / "model", model, tokenizer_of(architecture), ModelMetadata.from_dict({}))
     folder = load_any(tmp_path / "model")
     write_fp32(folder, None, tmp_path / "model.onnx")
     write_int8(folder, None, tmp_path / "int8.onnx", reduced=reduced)
     graph = onnx.load(tmp_path / "int8.onnx").graph
-    # Positions and segments are small tables that are added in fp32.
-    large = [one for one in graph.initializer if len(one.dims) == 2 and "position" not in one.name]
+    large = [one for one in graph.initializer if len(one.dims) == 2]
     real = [one.name for one in large if one.data_type == onnx.TensorProto.FLOAT]
-    assert [name for name in real if "segment" not in name] == []
+    # Positions, of all kinds, and segments are small tables that are used in fp32.
+    assert [name for name in real if not any(word in name for word in ("position", "rotary", "segment"))] == []
     weights = [onnx.numpy_helper.to_array(one) for one in large if one.data_type == onnx.TensorProto.INT8]
     assert max(int(np.abs(weight.astype(int)).max()) for weight in weights) == (64 if reduced else 127)
-    rows = padded(random_rows())
+    rows = padded(random_rows([5, 1, config.max_tokens, 17, 2], config))
     exact, rough = (Session(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))
     real_tokens = rows["attention_mask"].astype(bool)
     apart = np.abs(exact["logits"] - rough["logits"])[real_tokens].mean() / exact["logits"][real_tokens].std()

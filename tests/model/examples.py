@@ -23,11 +23,11 @@ def small_config(**changes: object) -> BertConfig:
     return BertConfig.from_dict({**values, **changes})
 
 
-def random_batch(lengths: list[int], seed: int = 0) -> Batch:
-    """A batch of random pieces; the second half of each sequence is in segment 1."""
+def random_batch(lengths: list[int], seed: int = 0, *, vocabulary: int = VOCABULARY, num_segments: int = 2) -> Batch:
+    """A batch of random pieces; the second half of each sequence is in segment 1, if there is one."""
     rng = np.random.default_rng(seed)
-    segments = np.concatenate([np.arange(length) * 2 >= length for length in lengths])
-    return Batch.from_flat(rng.integers(1, VOCABULARY, sum(lengths)), segments.astype(np.int64), lengths)
+    segments = np.concatenate([(np.arange(length) * 2 >= length) & (num_segments > 1) for length in lengths])
+    return Batch.from_flat(rng.integers(1, vocabulary, sum(lengths)), segments.astype(np.int64), lengths)
 
 
 def shake(model: torch.nn.Module, seed: int = 0) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bertsmith import runtime
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
@@ -15,6 +16,7 @@ from bertsmith.products.int8_linear import Int8Linear, quantise_tokens, quantise
 from bertsmith.products.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
+from tasks.architecture_samples import ARCHITECTURES, config_of
 
 LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
 INT8 = Runtime(device="cpu", precision="int8", int8_bits=7)
@@ -43,6 +45,23 @@ def test_int8_stays_close_to_fp32(hidden_act: str) -> None:
     found = prepare(copy.deepcopy(model), INT8)(batch, dtype=INT8.dtype).float()
     assert 0 < float((found - exact).abs().max()) < 0.15
     assert float(torch.cosine_similarity(found, exact).min()) > 0.999
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_int8_of_every_architecture_stays_close_to_fp32(architecture: str) -> None:
+    """Rows shorter and longer than a window of local attention; all positions, or one that represents a row."""
+    config = config_of(architecture)
+    sizes = {"vocabulary": config.vocab_size, "num_segments": config.type_vocab_size}
+    model, batch = new_encoder(config).eval().requires_grad_(False), random_batch([*LENGTHS, 40], **sizes)
+    shake(model)
+    exact, read = model(batch), model.read_of_rows(batch)
+    prepared = prepare(copy.deepcopy(model), INT8)
+    for found, expected in (
+        (prepared(batch, dtype=INT8.dtype), exact),
+        (prepared(batch, read=read, dtype=INT8.dtype), read.pick(exact)),
+    ):
+        assert 0 < float((found.float() - expected).abs().max()) < 0.3
+        assert float(torch.cosine_similarity(found.float(), expected).min()) > 0.99
 
 
 def test_int8_products_are_exact_for_the_largest_numbers() -> None:

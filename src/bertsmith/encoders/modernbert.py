@@ -61,9 +61,10 @@ class ModernBertConfig(EncoderConfig):
     norms_pooler: ClassVar[bool] = True
     pools_tokens: ClassVar[bool] = True
     has_equal_layers: ClassVar[bool] = False
+    norms_first: ClassVar[bool] = True
     norms_last: ClassVar[bool] = True
+    is_gated: ClassVar[bool] = True
     has_biases: ClassVar[bool] = False
-    has_graph: ClassVar[bool] = False
     json_names: ClassVar[Mapping[str, str]] = {
         "hidden_act": "hidden_activation",
         "layer_norm_eps": "norm_eps",
@@ -146,6 +147,14 @@ class ModernBertConfig(EncoderConfig):
         """Whether a layer, counted from 0, attends to a window."""
         return layer % self.global_attn_every_n_layers != 0
 
+    def window_of(self, layer: int) -> int | None:
+        """See `EncoderConfig`."""
+        return self.local_attention // 2 if self.is_local(layer) else None
+
+    def rotary_base_of(self, layer: int) -> float:
+        """See `EncoderConfig`."""
+        return self.local_rope_theta if self.is_local(layer) else self.global_rope_theta
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The configuration in a `config.json`, with the fields of `transformers` 4 or those of 5.
@@ -190,12 +199,10 @@ class ModernBertLayer(Layer):
     """Attention and a gated feed-forward network, each of a norm of the residual stream, to which it is added."""
 
     config: ModernBertConfig
-    is_gated: ClassVar[bool] = True
 
     def __init__(self, config: ModernBertConfig, number: int) -> None:
         super().__init__(config)
-        self.window = config.local_attention // 2 if config.is_local(number) else None
-        self.base = config.local_rope_theta if config.is_local(number) else config.global_rope_theta
+        self.window, self.base = config.window_of(number), config.rotary_base_of(number)
         self.norms_attention = number > 0
         if not self.norms_attention:
             del self.attention_norm

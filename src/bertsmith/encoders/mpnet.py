@@ -43,7 +43,6 @@ class MpnetConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "mpnet"
     display_name: ClassVar[str] = "MPNet"
-    has_graph: ClassVar[bool] = False
     omitted: ClassVar[frozenset[str]] = frozenset({"type_vocab_size", "position_embedding_type", "is_causal"})
 
     vocab_size: int = help_field(30527, "pieces in the vocabulary")
@@ -90,11 +89,20 @@ class MpnetModel(TransformerEncoder):
 
     def shared(self, basis: Pass) -> Pass:
         """The bias of every distance in the batch, once for all layers."""
-        longest = max(basis.batch.lengths)
         table = self.embeddings.get_submodule("relative").get_parameter("weight")
-        distances = torch.arange(1 - longest, longest, device=table.device)
-        bias = table[ranges_of(distances)].T.to(basis.dtype)  # [A, 2P - 1]
+        bias = bias_by_distance(table, max(basis.batch.lengths)).to(basis.dtype)
         return dataclasses.replace(basis, bias=bias)
+
+
+def bias_by_distance(table: Tensor, longest: int) -> Tensor:
+    """The bias [A, 2P - 1] by the position of the key minus that of the query, plus P - 1; see `Pass.bias`.
+
+    Args:
+        table: a bias for each range of distance, [ranges, A].
+        longest: P.
+    """
+    distances = torch.arange(1 - longest, longest, device=table.device)
+    return table[ranges_of(distances)].T
 
 
 def ranges_of(distances: Tensor) -> Tensor:

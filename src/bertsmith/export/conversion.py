@@ -159,7 +159,7 @@ def _write_onnx(
         )
     if not folder.config.has_graph:
         raise ConfigError(
-            expected="a Transformer encoder whose positions are part of its embeddings, for --to onnx",
+            expected="a Transformer encoder, for --to onnx",
             found=f"a model of the architecture {folder.config.display_name}",
             fix="serve it with bertsmith",
         )

@@ -30,6 +30,7 @@ BUILT_IN = ("sentiment", "claim", "truth")  # presets whose examples come with t
 NUM_BUILT_IN = 32  # texts from each preset
 NUM_ENDINGS = 3  # rows of a multiple-choice example made of built-in texts
 ODD_LENGTHS = (1, 2, 5, 17)
+LONGEST_ODD = 1024  # tokens; attention weights and logits of a padded batch of longer ones would take gigabytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,9 +116,12 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
 
 
 def odd_rows(folder: ModelFolder) -> PackedRows:
-    """Rows of random ids, of one token, a few, and all positions of the model; the second half is segment 1."""
-    lengths = np.array([*ODD_LENGTHS, folder.config.max_tokens], dtype=np.int32)
-    lengths = np.minimum(lengths, folder.config.max_tokens)
+    """Rows of random ids, of one token, a few, and all positions of the model; the second half is segment 1.
+
+    The longest one has at most `LONGEST_ODD` tokens.
+    """
+    longest = min(folder.config.max_tokens, LONGEST_ODD)
+    lengths = np.minimum(np.array([*ODD_LENGTHS, longest], dtype=np.int32), longest)
     draw = generator(0, "export check")
     ids = draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32)
     if folder.config.first_position:  # other tools do not count the padding among the positions

@@ -53,7 +53,9 @@ class EncoderConfig:
     scales_embeddings: ClassVar[bool] = False  # word vectors are multiplied by the square root of their width
     has_biases: ClassVar[bool] = True  # of linear layers and norms
     has_equal_layers: ClassVar[bool] = True  # any layer can take the place of another one
+    norms_first: ClassVar[bool] = False  # norms are in front of attention and the feed-forward network, not after them
     norms_last: ClassVar[bool] = False  # a norm follows the last layer
+    is_gated: ClassVar[bool] = False  # the inner layer has 2 I outputs, of which one half is multiplied by the other
     pools_tokens: ClassVar[bool] = False  # what reads single tokens, too, reads them through the pooler
     norms_pooler: ClassVar[bool] = False
     always_causal: ClassVar[bool] = False  # a language model, which reads from left to right only
@@ -186,6 +188,14 @@ class EncoderConfig:
     def parameters_of(self, layer: int) -> int:
         """The number of the distinct layer whose parameters a layer uses, both counted from 0."""
         return layer
+
+    def window_of(self, layer: int) -> int | None:
+        """How far a query of a layer, counted from 0, sees, in tokens on each side; None if it sees the whole row."""
+        return None
+
+    def rotary_base_of(self, layer: int) -> float | None:
+        """The base of the rotary positions of a layer, counted from 0; None if it has none."""
+        return None
 
     @property
     def head_act(self) -> str:

@@ -17,7 +17,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -251,7 +251,6 @@ class Layer(nn.Module):
     """
 
     window: int | None = None
-    is_gated: ClassVar[bool] = False  # the inner layer has 2 I outputs, of which one half is multiplied by the other
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
@@ -262,7 +261,7 @@ class Layer(nn.Module):
         self.value = nn.Linear(width, width, bias=bias)
         self.attention_output = nn.Linear(width, width, bias=bias)
         self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
-        self.intermediate = nn.Linear(width, 2 * inner if self.is_gated else inner, bias=bias)
+        self.intermediate = nn.Linear(width, 2 * inner if config.is_gated else inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared

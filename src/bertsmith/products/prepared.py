@@ -114,7 +114,7 @@ def _prepare_layer(
             scale=scale,
             dtype=runtime.dtype,
             next_scale=scales.get(f"{number}.output")
-            if name == "intermediate" and not (layer.is_gated or stays("output"))
+            if name == "intermediate" and not (layer.config.is_gated or stays("output"))
             else None,
         )
 
