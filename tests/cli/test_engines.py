@@ -92,3 +92,66 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()
     assert storage.exists("texts/vectors/x.npy.json")
     assert not list(tmp_path.glob("*.staged"))
+
+
+def outputs_at(bucket: str, text: object, vocabulary: object, model: object) -> list[tuple[object, ...]]:
+    """The commands that write to an address."""
+    return [
+        ("vocab", text, "--size", 50, "--out", f"s3://{bucket}/new/vocab.txt"),
+        ("corpus", text, "--vocab", vocabulary, "--out", f"s3://{bucket}/new/corpus"),
+        ("embed", text, "--model", model, "--out", f"s3://{bucket}/new/x.npy"),
+        ("features", text, "--model", model, "--out", f"s3://{bucket}/new/y.npy"),
+    ]
+
+
+def test_a_bucket_that_is_read_only_is_one_line_before_any_work(
+    run,
+    tmp_path,
+    vocabulary,
+    model,
+    storage,  # noqa: F811
+    monkeypatch,
+) -> None:
+    def denied(path: str, *rest: Any, **options: Any) -> None:
+        raise PermissionError("Access Denied")
+
+    monkeypatch.chdir(tmp_path)
+    storage.pipe_file("texts/in/a.txt", b"The boat came home.\n" * 9)
+    monkeypatch.setattr(storage, "pipe_file", denied)
+    before = sorted(tmp_path.rglob("*"))
+    for command in outputs_at("texts", "s3://texts/in/a.txt", vocabulary, model):
+        answer = run(*command)
+        assert (answer.code, answer.out) == (1, "")
+        assert f"expected permission to write '{command[-1]}'; found Access Denied" in answer.err
+        assert answer.err.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+    assert storage.find("texts") == ["texts/in/a.txt"]
+
+
+@pytest.mark.slow
+def test_an_address_that_does_not_answer_is_one_line_and_leaves_nothing(
+    run,
+    tmp_path,
+    vocabulary,
+    model,
+    storage,  # noqa: F811
+    monkeypatch,
+) -> None:
+    """As an output, as text, and as a corpus; s3fs tries five times before it gives up."""
+    import s3fs
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("The boat came home.\n" * 9)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    before = sorted(tmp_path.rglob("*"))
+    for command in (
+        *outputs_at("texts", tmp_path / "a.txt", vocabulary, model),
+        ("corpus", "s3://texts/a.txt", "--vocab", vocabulary, "--out", tmp_path / "corpus"),
+        ("pretrain", "s3://texts/corpus", "--size", "tiny", "--steps", 2, "--out", tmp_path / "run"),
+    ):
+        answer = run(*command)
+        assert (answer.code, answer.out) == (1, "")
+        assert "expected an answer from 's3://texts/" in answer.err
+        assert answer.err.count("\n") == 1
+    assert sorted(path for path in tmp_path.rglob("*") if not path.name.endswith(".lock")) == before

@@ -10,6 +10,7 @@ import torch
 
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.tuning import tune
 from bertsmith.processes.distributed import process_group
 from bertsmith.runtime import Rank
 from bertsmith.task_data.split import TaskData
@@ -27,7 +28,8 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "hierarchical": ("hierarchical", {}),
     "pairs": ("vectors of partners", {}),
 }
-STOPPED = "stopped"
+STOPPED, SEARCHED = "stopped", "searched"
+GRID = {"learning_rate": (1e-9, 2e-3, 3e-3, 5e-3, 1e-2), "batch_size": (8,), "epochs": (2,)}
 
 
 def trained(base: Path, out: Path, kind: str, *, resume: bool = False, **changes: Any) -> None:
@@ -39,6 +41,13 @@ def trained(base: Path, out: Path, kind: str, *, resume: bool = False, **changes
     data = TaskData(train=examples_of(kind, 32), dev=() if "vectors" in kind else examples_of(kind, 20, seed=1))
     spec = vector_spec("pairs", data.train, SETTINGS) if "vectors" in kind else SPECS[kind]
     finetune(base, spec, data, out, settings, recipe, seeds=2 if kind == "tags" else 1, resume=resume)
+
+
+def searched(base: Path, out: Path, *, shard: bool = True) -> None:
+    settings = FinetuningSettings(batch_size=8, precision="fp32", device="cpu", micro_tokens=40, baselines=False)
+    recipe = RecipeSettings(bias_correction=True, log_every=1, evaluate_every=4, shard=shard)
+    data = TaskData(train=examples_of("number", 32), dev=examples_of("number", 20, seed=1))
+    tune(base, SPECS["number"], data, out, settings, recipe, trials=5, grid=GRID)
 
 
 def stopped_at(step: int) -> contextlib.AbstractContextManager[Any]:
@@ -54,7 +63,7 @@ def stopped_at(step: int) -> contextlib.AbstractContextManager[Any]:
 
 
 def main(base: Path, out: Path) -> None:
-    """Trains all runs into `out`, and stops one more; with the word resume, resumes that one."""
+    """Trains all runs into `out`, stops one more, and searches; with the word resume, resumes the one that stopped."""
     torch.set_num_threads(1)
     with process_group(Rank.from_environment(), torch.device("cpu")):
         if "resume" in sys.argv:
@@ -64,6 +73,7 @@ def main(base: Path, out: Path) -> None:
             trained(base, out / name, kind, **changes)
         with stopped_at(3), contextlib.suppress(KeyboardInterrupt):
             trained(base, out / STOPPED, "single")
+        searched(base, out / SEARCHED)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ from torch.testing import assert_close
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning.base_model import require_divisible
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.tuning import search_settings
-from bertsmith.task_data.split import TaskData
+from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.heads.task_head import Head
+from bertsmith.results.finished_run import TABLE_FILE
 from bertsmith.tasks.kinds import task_for
-from finetuning.of_divided import RUNS, STOPPED, trained
-from tasks.task_samples import SPECS, examples_of, write_base_model
+from finetuning.of_divided import GRID, RUNS, SEARCHED, STOPPED, searched, trained
+from tasks.task_samples import SPECS, write_base_model
 from training.launched import launched
 
 PROGRAM = Path(__file__).with_name("of_divided.py")
@@ -75,27 +75,30 @@ def test_another_number_of_processes_resumes(base: Path, two: Path, tmp_path: Pa
     assert_same(tmp_path / STOPPED, tmp_path / "one")
 
 
-@pytest.mark.parametrize(
-    ("settings", "kind", "is_taught", "found"),
-    [
-        ({"language_model_loss": 0.5}, "single", False, "a language-model loss"),
-        ({}, "single", True, "a teacher"),
-    ],
-)
-def test_a_loss_with_parameters_of_its_own_is_refused(
-    settings: dict[str, float], kind: str, is_taught: bool, found: str
-) -> None:
-    head = task_for(SPECS[kind]).head
-    with pytest.raises(ConfigError, match=f"found {found}; leave --shard out"):
-        require_divisible(head, FinetuningSettings(**settings), is_taught=is_taught)
+def test_a_loss_with_parameters_of_its_own_is_refused() -> None:
+    of_vectors = Head(part="classifier", outputs=2, pooled=True, is_vector=True)
+    for head, settings, found in (
+        (task_for(SPECS["single"]).head, {"language_model_loss": 0.5}, "a language-model loss"),
+        (of_vectors, {}, "a loss of vectors with a layer of its own"),
+    ):
+        with pytest.raises(ConfigError, match=f"found {found}; leave --shard out"):
+            require_divisible(head, FinetuningSettings(**settings))
 
 
-def test_a_search_whose_trials_are_whole_models_is_refused(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 8, seed=1))
-    with pytest.raises(ConfigError, match="expected --search or --shard; found both"):
-        search_settings(
-            base, SPECS["single"], data, tmp_path, FinetuningSettings(), RecipeSettings(shard=True), trials=2
-        )
+def test_a_search_of_divided_models_has_the_table_of_one_process(base: Path, two: Path, tmp_path: Path) -> None:
+    """All processes train one trial after another, and a trial that falls behind is not trained to its end."""
+    searched(base, tmp_path / SEARCHED, shard=False)
+    folders = [place / f"{SEARCHED}-search" for place in (two, tmp_path)]
+    found, expected = (read_json(folder / TABLE_FILE) for folder in folders)
+    assert len(found) == len(expected) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert one["by_epoch"] == pytest.approx(other["by_epoch"], abs=0.01)
+        assert [one[name] for name in ("trial", "state", *GRID)] == [other[name] for name in ("trial", "state", *GRID)]
+    pruned = [row for row in found if row["state"] == "pruned"]
+    assert pruned
+    for row in pruned:
+        assert len(row["by_epoch"]) == 1, "of two"
+        assert {len(losses(folder / f"trial-{row['trial']:03d}")) for folder in folders} == {4}, "of eight steps"
+    for folder in folders:
+        trials = sorted(one.name for one in folder.glob("trial-*/model"))
+        assert len(trials) == 5 - len(pruned)

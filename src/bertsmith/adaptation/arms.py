@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError
@@ -82,7 +82,7 @@ def score_arm(
     out: Path,
     *,
     seeds: int | None,
-    device: str,
+    settings: AdaptationSettings,
     rank: Rank,
 ) -> None:
     """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
@@ -90,6 +90,7 @@ def score_arm(
     Args:
         model: what the arm starts from.
         out: RUN.
+        settings: of the adaptation: its device, and whether processes divide the model.
         rank: this process among those that fine-tune it.
     """
     place = out / TASK_FOLDER / arm
@@ -98,7 +99,7 @@ def score_arm(
     tell(f"fine-tuning on {spec.title}: {arm}")
     folder = load_any(model)
     situation = situation_of(spec.name, spec.kind, len(data.train), folder)
-    values = resolved(AUTO, situation, {"device": device, "baselines": False})
+    values = resolved(AUTO, situation, {"device": settings.device, "baselines": False, "shard": settings.shard})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     finetune(
         folder,

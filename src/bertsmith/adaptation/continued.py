@@ -175,4 +175,5 @@ def _rates(prepared: Prepared) -> dict[str, Any]:
         "device": settings.device,
         "precision": settings.precision,
         "seed": settings.seed,
+        "shard": settings.shard,
     }

@@ -113,7 +113,7 @@ def passages_of(
     return result
 
 
-@torch.inference_mode()
+@torch.no_grad()  # in inference mode a model that is divided among processes could not be gathered
 def word_loss(
     model: EncoderForPreTraining, tokenizer: Tokenizer, passages: Sequence[Passage], runtime: Runtime
 ) -> WordLoss:

@@ -41,6 +41,7 @@ from bertsmith.processes.distributed import (
     result_of_first_rank,
     started_before,
 )
+from bertsmith.processes.sharding import Division
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require, split_settings, to_dict
@@ -49,8 +50,8 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
 BEFORE_FILE = "before.json"
-# Inputs given by path, whose content is compared by digest.
-_PLACES = ("model", "texts", "general")
+# What a resumed run may have others of: inputs given by path, whose content is compared by digest, and who holds what.
+_MAY_CHANGE = ("model", "texts", "general", "adaptation.shard")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,22 +166,21 @@ def adapt(
         **({} if data is None else {f"task {name}": digest for name, digest in data.digests.items()}),
     }
     with locked_by_first_rank(out, rank, create=not resume):
-        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_PLACES)
+        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_MAY_CHANGE)
         passages = _passages(prepared, chosen)
-        before = on_first_rank(lambda: _losses_before(prepared, passages, out), rank)
+        before = _losses_before(prepared, passages, out, rank)
         made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
         place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
-        after = on_first_rank(lambda: _losses(load_any(place), passages, chosen), rank)
+        after = _losses(load_any(place), passages, chosen, rank)
         if domain_task is not None and spec is not None and data is not None:
             arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
             if new is not None:
                 continued(new, out / FROM_SCRATCH, str(model), None, resume=resume, rank=rank)
                 arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
             for arm, start in arms.items():
-                score_arm(arm, start, spec, data, out, seeds=domain_task.seeds, device=chosen.device, rank=rank)
+                score_arm(arm, start, spec, data, out, seeds=domain_task.seeds, settings=chosen, rank=rank)
 
         def report() -> dict[str, Any]:
-            assert before is not None, "rank 0 measured it"
             assert after is not None, "rank 0 measured it"
             return {
                 "trained": made.line(prepared),
@@ -252,19 +252,29 @@ def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, lis
 
 
 def _losses(
-    folder: ModelFolder, passages: Mapping[str, Sequence[Passage]], settings: AdaptationSettings
+    folder: ModelFolder, passages: Mapping[str, Sequence[Passage]], settings: AdaptationSettings, rank: Rank
+) -> dict[str, WordLoss] | None:
+    """The losses, measured by rank 0 alone, unless the model is divided: then every process makes all passes."""
+    runtime, tokenizer = choose(settings.device, "fp32"), folder.require_tokenizer()
+
+    def measured(division: Division | None = None) -> dict[str, WordLoss]:
+        model = load_pretrained(folder, division=division).model
+        return {name: word_loss(model, tokenizer, some, runtime) for name, some in passages.items()}
+
+    if settings.shard and rank.count > 1:
+        return measured(Division(rank, runtime.torch_device))
+    return on_first_rank(measured, rank)
+
+
+def _losses_before(
+    prepared: Prepared, passages: Mapping[str, Sequence[Passage]], out: Path, rank: Rank
 ) -> dict[str, WordLoss]:
-    loaded, runtime = load_pretrained(folder), choose(settings.device, "fp32")
-    tokenizer = folder.require_tokenizer()
-    return {name: word_loss(loaded.model, tokenizer, some, runtime) for name, some in passages.items()}
-
-
-def _losses_before(prepared: Prepared, passages: Mapping[str, Sequence[Passage]], out: Path) -> dict[str, WordLoss]:
     """The losses of the model as it was; measured once in a run."""
     path = out / BEFORE_FILE
-    if not path.is_file():
-        found = _losses(prepared.folder, passages, prepared.settings)
-        write_json(path, {name: dataclasses.asdict(loss) for name, loss in found.items()})
+    if not result_of_first_rank(path.is_file, rank):
+        found = _losses(prepared.folder, passages, prepared.settings, rank) or {}
+        record = {name: dataclasses.asdict(loss) for name, loss in found.items()}
+        on_first_rank(lambda: write_json(path, record), rank)
     return {
         name: WordLoss(nats=tuple(one["nats"]), words=tuple(one["words"]), characters=one["characters"])
         for name, one in read_json(path).items()

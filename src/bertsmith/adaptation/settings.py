@@ -41,6 +41,11 @@ class AdaptationSettings:
     seed: int = help_field(1, "seed of all random draws", most=2**63)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+    shard: bool = help_field(
+        False,
+        "with several processes: each holds a part of parameters, gradients and moments, for a model that does not "
+        "fit (FSDP2)",
+    )
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -41,10 +41,15 @@ def predict_on(
     device: str,
     precision: str,
     done: int = 0,
+    resumes: bool = False,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
 
     Some megabytes of lines are read and predicted at a time.
+
+    Args:
+        done: first lines whose predictions are left out.
+        resumes: whether the caller keeps predictions, for the advice when workers fail.
 
     Raises:
         BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
@@ -65,6 +70,7 @@ def predict_on(
         arguments=([str(model) for model in models], digests, device, precision, num_threads()),
         threads=num_threads(),
         gpus=num_gpus(device),
+        resumes=resumes,
     )
     blocks = blocks_left(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK), done)
     with Progress("predicting", total, unit="texts", done=done) as progress, held(engine):

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.layers import linear
 from bertsmith.model.runs import Run
 
 Pairs = Sequence[tuple[int, int]]
@@ -49,7 +48,7 @@ def state_loss(
     """
     total = torch.zeros(len(lengths), device=student[0].device)
     for mine, theirs in pairs:
-        state = student[mine] if projection is None else linear(student[mine], projection)
+        state = student[mine] if projection is None else projection(student[mine])
         total = total + mean_of_rows((state.float() - teacher[theirs].float()).square().mean(-1), lengths)
     return total
 

@@ -21,6 +21,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import ScaledLinear, initialize
 from bertsmith.model.our_names import PROJECTION
+from bertsmith.processes.sharding import divide_part
 from bertsmith.settings import require
 from bertsmith.tasks.task import with_loss
 from bertsmith.training.teaching import Teaching
@@ -168,13 +169,17 @@ def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[in
 
 
 def add_projection(model: nn.Module, width: int, seed: int) -> None:
-    """Adds a linear layer from the width of a model to that of its teacher, unless they are equal."""
+    """Adds a linear layer from the width of a model to that of its teacher, unless they are equal.
+
+    It is divided among processes if the model is.
+    """
     inputs = model.config.hidden_size  # type: ignore[union-attr]
     if inputs == width:
         return
     assert isinstance(inputs, int)
     model.add_module(PROJECTION, ScaledLinear(inputs, width))
     initialize(model, 0.02, seed, {f"{PROJECTION}.weight", f"{PROJECTION}.bias"})
+    divide_part(model, model.get_submodule(PROJECTION))
 
 
 def summary_of(teacher: ModelFolder) -> str:

@@ -62,16 +62,14 @@ def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[s
     return {"keep_head": False, "changes": changes, "reinit_layers": settings.reinit_layers, "predicts": predicts}
 
 
-def require_divisible(head: Head, settings: FinetuningSettings, *, is_taught: bool) -> None:
+def require_divisible(head: Head, settings: FinetuningSettings) -> None:
     """Returns if a training can divide its model among processes.
 
     Raises:
         ConfigError: its loss has parameters of its own, which are outside of the model's forward pass.
     """
     found = (
-        "a teacher"
-        if is_taught
-        else "a language-model loss"
+        "a language-model loss"
         if settings.language_model_loss
         else "a loss of vectors with a layer of its own"
         if head.is_vector and head.outputs

@@ -213,7 +213,7 @@ class FinetuningJob:
     def division(self, rank: Rank) -> Division | None:
         """How the model is divided among processes, see `require_divisible`; None if each of them holds all of it."""
         if self.training.shard and rank.count > 1:
-            require_divisible(self.head, self.settings, is_taught=self.teaching is not None)
+            require_divisible(self.head, self.settings)
             return Division(rank, self.runtime.torch_device)
         return None
 

@@ -5,7 +5,8 @@ fall behind after an epoch. Its journal is in the folder, so a stopped search ca
 
 Several processes of `torchrun` each train whole trials, as many at a time as there are processes. Which settings come
 next does not depend on the scores, and a trial is judged against those that one process would have finished before it:
-so the table is the same. A trial that falls behind is then trained to its end before that is known.
+so the table is the same. A trial that falls behind is then trained to its end before that is known. If the model is
+divided among the processes, they share every step of one trial after another, and one that falls behind ends at once.
 
 Source: Devlin et al. (2018), appendix A.3 (batch sizes 16, 32; learning rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
 """
@@ -35,7 +36,7 @@ from bertsmith.processes.distributed import (
 from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.runtime import Rank
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
@@ -122,22 +123,17 @@ def search_settings(
         head: the user's head, in place of the linear layer.
 
     Raises:
-        ConfigError: Optuna is not installed, there are no dev examples to select by, or a model is to be divided.
+        ConfigError: Optuna is not installed, there are no dev examples to select by, or the model cannot be divided.
         RunError: the folder is not empty, or contains a different search.
     """
     _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
     rank = Rank.from_environment()
-    require(
-        rank.count == 1 or not recipe.shard,
-        expected="--search or --shard",
-        found="both; each process trains whole trials by itself",
-        fix="leave one out",
-    )
     if not resume:
         on_first_rank(lambda: require_unused(out, "resume with --resume or remove it"), rank)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
+    together = job.division(rank) is not None
     record = {
         "digests": job.digests(),
         "run": unless_new(to_dict(settings)),
@@ -147,8 +143,11 @@ def search_settings(
     on_first_rank(lambda: _require_same(out, record if head is None else {**record, "head": head.__name__}), rank)
     search = _Search(job, out, settings, recipe, grid, trials)
     study = on_first_rank(search.study, rank)
-    while upcoming := result_of_first_rank(lambda: search.upcoming(study, rank.count), rank):
-        attempts = search.attempts(upcoming, rank)
+    at_once = 1 if together else rank.count
+    while upcoming := result_of_first_rank(lambda: search.upcoming(study, at_once, drawn=rank.count > 1), rank):
+        attempts: Sequence[Mapping[str, Any] | None] = (
+            [search.attempt_of_all(study, upcoming[0], rank)] if together else search.attempts(upcoming, rank)
+        )
         on_first_rank(functools.partial(search.enter, study, attempts), rank)
     return _changed(settings, recipe, result_of_first_rank(lambda: search.best(study), rank))
 
@@ -191,25 +190,26 @@ class _Search:
         space = {name: list(choices) for name, choices in self.grid.items()}
         return _optuna().samplers.GridSampler(space, seed=self.recipe.seed)
 
-    def upcoming(self, study: Any, most: int) -> list[dict[str, Any]]:
+    def upcoming(self, study: Any, most: int, *, drawn: bool) -> list[dict[str, Any]]:
         """The number and the values of the next trials, at most `most`; none at the end.
 
-        A single trial is trained as it is entered, so it needs neither.
+        Args:
+            drawn: one process trains a trial as it is entered, which needs neither.
         """
         states = _optuna().trial.TrialState
         finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
         count, first = min(most, self.total - len(finished)), len(study.get_trials(deepcopy=False))
-        if most == 1:
+        if not drawn:
             return [{}] * count
-        drawn = list[dict[str, Any]]()
+        found = list[dict[str, Any]]()
 
         def draw(trial: Any) -> float:
-            drawn.append({"number": first + len(drawn), "values": self._suggested(trial)})
+            found.append({"number": first + len(found), "values": self._suggested(trial)})
             return 0.0
 
         for _ in range(count):
             self._twin.optimize(draw, n_trials=1)
-        return drawn
+        return found
 
     def attempts(self, upcoming: Sequence[Mapping[str, Any]], rank: Rank) -> list[dict[str, Any] | None]:
         """For each trial, its scores after each epoch and at the end; each process trains one. None for one process."""
@@ -225,6 +225,31 @@ class _Search:
             return {"by_epoch": by_epoch, "trained": dataclasses.asdict(trained)}
 
         return from_all_ranks(on_every_rank(train, rank), rank)[: len(upcoming)]
+
+    def attempt_of_all(self, study: Any, upcoming: Mapping[str, Any], rank: Rank) -> dict[str, Any]:
+        """The same of one trial whose steps all processes share; without an end if it falls behind."""
+        by_epoch: list[dict[str, float]] = []
+
+        def judge(scores: Mapping[str, float]) -> None:
+            by_epoch.append(dict(scores))
+            if result_of_first_rank(lambda: self._falls_behind(study, by_epoch), rank):
+                raise _optuna().TrialPruned
+
+        try:
+            trained = self._train(upcoming["number"], upcoming["values"], judge, rank)
+        except _optuna().TrialPruned:
+            return {"by_epoch": by_epoch, "trained": None}
+        return {"by_epoch": by_epoch, "trained": dataclasses.asdict(trained)}
+
+    def _falls_behind(self, study: Any, by_epoch: Sequence[Mapping[str, float]]) -> bool:
+        """Whether the study would prune a next trial with these scores; nothing is entered."""
+        optuna = _optuna()
+        copy = optuna.create_study(direction="maximize", pruner=study.pruner)
+        copy.add_trials(study.get_trials())
+        trial = copy.ask()
+        for epoch, scores in enumerate(by_epoch, start=1):
+            trial.report(scores[self.metric], epoch)
+        return bool(trial.should_prune())
 
     def enter(self, study: Any, attempts: Sequence[Mapping[str, Any] | None]) -> None:
         """Enters trials into the study and the table, in order; one that no process has trained is trained now."""
@@ -249,6 +274,7 @@ class _Search:
             else:
                 for scores in attempt["by_epoch"]:
                     report(scores)
+                assert attempt["trained"] is not None, "the last report prunes a trial without an end"
                 trained = SeedResult(**attempt["trained"])
         except pruned:
             folder = self._folder(trial.number)
@@ -277,12 +303,16 @@ class _Search:
         return {name: trial.suggest_categorical(name, list(choices)) for name, choices in self.grid.items()}
 
     def _train(
-        self, number: int, values: Mapping[str, float], on_scores: Callable[[Mapping[str, float]], None]
+        self,
+        number: int,
+        values: Mapping[str, float],
+        on_scores: Callable[[Mapping[str, float]], None],
+        rank: Rank | None = None,
     ) -> SeedResult:
         # What is there was left by a start of several processes that ended before the trial was entered.
-        shutil.rmtree(self._folder(number), ignore_errors=True)
+        on_first_rank(lambda: shutil.rmtree(self._folder(number), ignore_errors=True), rank or Rank())
         changed, rates = _changed(self.settings, self.recipe, values)
-        return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores)
+        return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores, rank=rank)
 
     def _folder(self, number: int) -> Path:
         return self.out / f"trial-{number:03d}"

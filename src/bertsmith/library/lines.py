@@ -114,7 +114,16 @@ def predict_lines(
 
     def predict(given: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
         if is_cluster(engine):
-            yield from predict_on(engine, models, given, total=total, device=device, precision=precision, done=done)
+            yield from predict_on(
+                engine,
+                models,
+                given,
+                total=total,
+                device=device,
+                precision=precision,
+                done=done,
+                resumes=out is not None,
+            )
         else:
             predictor = load_ensemble(models, device=device, precision=precision, head=head)
             yield from _predicted_from(predictor, given, done, total)

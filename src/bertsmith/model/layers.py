@@ -57,6 +57,10 @@ class ScaledLinear(nn.Linear):
         self.initial_deviations = {"weight": 1 / math.sqrt(inputs)}
         self.initial_bias = (initial_bias,)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """See `linear`; a call gathers the parameters where they are divided among processes."""
+        return linear(x, self)
+
 
 def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
     """The affine map of `layer`, computed in the dtype of `x`.

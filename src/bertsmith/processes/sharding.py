@@ -57,6 +57,23 @@ def divide(model: nn.Module, division: Division, values: Callable[[str], Tensor]
         own_rows(parameter).copy_(rows_of(values(name), parameter))
 
 
+def divide_part(model: nn.Module, part: nn.Module) -> None:
+    """Divides a module that was added to a model, and that calls outside of the model's forward pass gather by itself.
+
+    No-op if the model is not divided.
+
+    Args:
+        part: it has its first values, the same ones in all processes.
+    """
+    if not is_divided(model):
+        return
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = next(filter(is_part, model.parameters())).device_mesh  # type: ignore[attr-defined]
+    # Several calls in one pass would otherwise gather it several times.
+    fully_shard(part, mesh=mesh, reshard_after_forward=False)
+
+
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """The modules whose parameters are gathered together, the innermost first; those outside of them are gathered too.
 

@@ -14,7 +14,6 @@ from bertsmith.processes import distributed, sharding
 from bertsmith.processes.watch import Watch
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
-from bertsmith.settings import require
 from bertsmith.training.averaging import AveragedSgd
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
@@ -69,13 +68,8 @@ class Trainer:
         # Several processes exchange the gradients of all parameters; one need not compute those of waiting ones.
         self._can_skip = rank.count == 1
         self.device = next(self.trained.parameters()).device
-        self._sums_late = workload.uses_other_parameters and rank.count > 1
-        require(
-            not (self.is_divided and self._sums_late),
-            expected="a model that is trained as a whole, to divide it among processes",
-            found="one that learns from a teacher",
-            fix="leave --shard out",
-        )
+        # Modules of a divided model exchange their own gradients, wherever in the loss they are called.
+        self._sums_late = workload.uses_other_parameters and rank.count > 1 and not self.is_divided
         whole = self.is_divided or self._sums_late
         self.model = self.trained if whole else distributed.replicate(workload.model, rank)
         self.watch = Watch(rank)

@@ -46,6 +46,7 @@ class Workload(abc.ABC):
         precision: the type of the matrix products, which advice about losses that are not finite takes into account.
         uses_other_parameters: whether `loss` may use parameters that a forward pass of the model does not use, or leave
             out some that it does; several processes then exchange gradients after the backward passes, not during them.
+            If the model is divided among them, other parameters have to be in modules of their own, see `divide_part`.
     """
 
     model: nn.Module
