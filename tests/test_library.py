@@ -397,14 +397,14 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
     ("kind", "method", "given", "message"),
     [
         ("base", "embed", "anna", "a list of texts; found one text"),
-        ("base", "embed", None, "found a NoneType"),
-        ("base", "embed", {"a": 1}, "found a dict"),
+        ("base", "embed", None, "found a value of type NoneType"),
+        ("base", "embed", {"a": 1}, "found a value of type dict"),
         ("base", "embed", ["anna", 3], "a text as text 2; found 3"),
         ("base", "embed", ["anna", None], "a text as text 2; found None"),
         ("base", "embed", [b"anna"], "a text as text 1"),
         ("base", "embed", ["an\ud800na"], "valid Unicode in text 1; found a lone surrogate at character 2"),
         ("base", "features", ["anna"], "a list of words as sentence 1; found 'anna'"),
-        ("base", "features", [["anna", 1]], "a text as sentence 1; found 1"),
+        ("base", "features", [["anna", 1]], "a text as word 2 of sentence 1; found 1"),
         ("base", "fill", ["anna"], r"a \[MASK\] in text 1; found 'anna'"),
         ("base", "fill", ["[MASK]", "[MASK]" + " anna" * 70], "at most 62 pieces.*in text 2.*found 71"),
         ("base", "next_sentence", [("anna",)], "two texts as pair 1"),
@@ -414,7 +414,7 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
         ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
         ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),
         ("choice", "choose", [("a", ["b"])], "at least two endings in question 1; found 1"),
-        ("tags", "tag", ["anna", ["rome", 1]], "a text as text 2"),
+        ("tags", "tag", ["anna", ["rome", 1]], "a text as word 2 of text 2"),
         ("tags", "tag", [{"text": "anna"}], "a list of words as text 1"),
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
     ],
@@ -431,10 +431,15 @@ def test_invalid_counts_are_refused(folders, base):
             base.fill(["[MASK]"], top=count)
         with pytest.raises(InputError, match="n_best as a whole number"):
             load(folders["answer"], device="cpu").answer([("who ?", "anna")], n_best=count)
-    with pytest.raises(ConfigError, match="a known pooling"):
-        base.embed(["anna"], pooling="mode")
-    with pytest.raises(ConfigError, match="choice of layers"):
-        base.features([["anna"]], layers="all of them")
+    for pooling in ("mode", 5, ["mean"]):
+        with pytest.raises(ConfigError, match="a known pooling"):
+            base.embed(["anna"], pooling=pooling)
+    for prompt in ("query", 5, []):
+        with pytest.raises(ConfigError, match="a prompt of the model"):
+            base.embed(["anna"], prompt=prompt)
+    for layers in ("all of them", None, -1, [-1, -2]):
+        with pytest.raises(ConfigError, match="choice of layers"):
+            base.features([["anna"]], layers=layers)
 
 
 class Column:
@@ -586,7 +591,63 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": None}, "the model as a path; found a value of type NoneType"),
+        ({"out": 5}, "the run folder as a path; found a value of type int"),
+        ({"train": ["a.csv", "b.csv"]}, "train as a path; found a value of type list"),
+        ({"dev": b"dev.csv"}, "dev as a path; found a value of type bytes"),
+        ({"task": None}, "a known task; found None"),
+        ({"seeds": 0}, "seeds of at least 1; found 0"),
+        ({"seeds": -1}, "seeds of at least 1; found -1"),
+        ({"seeds": 1.5}, "seeds as a whole number; found 1.5"),
+        ({"seeds": True}, "seeds as a whole number; found True"),
+        ({"limit": "5"}, "limit as a whole number; found '5'"),
+        ({"limit": 0}, "limit of at least 1; found 0"),
+        ({"search": True, "trials": "3"}, "trials as a whole number; found '3'"),
+        ({"map_labels": "0=negative"}, "a map from labels to their new names; found a value of type str"),
+        ({"metric": 5}, "a metric of classification: .*; found 5"),
+        ({"epochs": "three"}, "epochs to be float; found 'three'"),
+        ({"epochs": None}, "epochs to be float; found None"),
+        ({"batch_size": 2.5}, "batch_size to be int; found 2.5"),
+        ({"calibrate": "yes"}, "calibrate to be bool; found 'yes'"),
+        ({"text_column": 5}, "text_column to be str or None; found 5"),
+        ({"continue_on": "train.csv", "continue_steps": "3"}, "a number for continue_steps; found '3'"),
+        ({"label_column": "text"}, "a column of its own for each text and for the label in .*; found 'text' twice"),
+    ],
+)
+def test_a_wrong_type_is_refused_before_anything_is_written(folders, tmp_path, given, message):
+    rows = [f"{example.first},{example.label}" for example in examples_of("single", 20)]
+    (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    usual = {"source": folders["base"], "task": "classification", "out": tmp_path / "run", "seeds": 1, "epochs": 1}
+    with pytest.raises(BertsmithError, match=message) as caught:
+        bertsmith.finetune(**{**usual, "train": tmp_path / "train.csv", **given})
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.csv"]
+
+
+def test_a_wrong_type_in_pre_training_is_refused(tmp_path):
+    for given in ({"steps": "5"}, {"steps": 1e3}, {"minutes": "x"}, {"max_length": "a", "steps": 5}):
+        with pytest.raises(ConfigError, match=f"{next(iter(given))} to be "):
+            bertsmith.pretrain(tmp_path / "corpus", tmp_path / "run", size="tiny", **given)
+
+
 def test_a_source_that_is_not_a_model_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BertsmithError, match="found an empty folder"):
         load(tmp_path / "empty")
+    for number in range(7):
+        (tmp_path / "empty" / f"{number}.txt").touch()
+    with pytest.raises(BertsmithError, match=r"found other files \(0.txt, 1.txt, 2.txt, 3.txt, 4.txt, ...\)"):
+        load(tmp_path / "empty")
+    for source in (None, 5, [], b"model"):
+        with pytest.raises(InputError, match="the model as a path; found a value of type"):
+            load(source)
+
+
+def test_a_device_of_torch_is_a_device(folders, base):
+    torch_device = load(folders["base"], device=torch.device("cpu"))
+    np.testing.assert_array_equal(torch_device.embed(["anna"]), base.embed(["anna"]))
+    with pytest.raises(ConfigError, match="a device: auto, cpu, cuda or cuda:N; found '5'"):
+        load(folders["base"], device=5)

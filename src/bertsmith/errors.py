@@ -96,8 +96,8 @@ class CutWarning(UserWarning):
     """
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The fix for an unknown `name`: the nearest known name, or all of them.
+def nearest(name: object, known: Iterable[str]) -> str:
+    """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them.
 
     >>> nearest("lerning_rate", ["learning_rate", "steps"])
     "did you mean 'learning_rate'?"
@@ -105,5 +105,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     "use one of 'batch', 'steps'"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(str(name), names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(map(repr, names))}"

@@ -179,6 +179,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = str(device)  # it may be a torch.device
     if device != "cpu" and not device.startswith("cuda"):
         raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
     if device.startswith("cuda"):

@@ -5,6 +5,7 @@ A field's help is written next to the field and nowhere else. Unknown keys are r
 
 import dataclasses
 import math
+import numbers
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ Settings = TypeVar("Settings")
 AUTO, PAPER = "auto", "2018"
 # The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
 RECIPES = (AUTO, PAPER)
+
+_SHOWN = 60  # characters of a value that a message shows
 
 
 def help_field(default: Any = dataclasses.MISSING, help: str = "", *, most: float | None = None) -> Any:
@@ -46,6 +49,7 @@ def require_number(name: str, value: float, *, least: float | None = None, most:
     Raises:
         ConfigError: the message names the number.
     """
+    require(_is_number(value), expected=f"a number for {name}", found=f"{value!r}"[:_SHOWN], fix="give a number")
     require(
         isinstance(value, int) or math.isfinite(value), expected=f"a finite {name}", found=value, fix="give a number"
     )
@@ -53,6 +57,19 @@ def require_number(name: str, value: float, *, least: float | None = None, most:
         require(value >= least, expected=f"{name} of at least {least:,}", found=f"{value:,}", fix="raise it")
     if most is not None:
         require(value <= most, expected=f"{name} of at most {most:,}", found=f"{value:,}", fix="lower it")
+
+
+def require_counts(**counts: int | None) -> None:
+    """Checks that each count that is given is a whole number of at least 1; None means that it is not given.
+
+    Raises:
+        ConfigError: the message names the count.
+    """
+    for name, count in counts.items():
+        if count is not None:
+            whole = _fits(count, int)
+            require(whole, expected=f"{name} as a whole number", found=f"{count!r}"[:_SHOWN], fix="correct it")
+            require_number(name, count, least=1)
 
 
 def help_lines(settings: type) -> dict[str, str]:
@@ -76,17 +93,12 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
         ConfigError: a key is unknown, a required one is missing, or a value has the wrong type.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(expected=f"settings in {where}", found=f"{values!r}"[:60], fix="restore the file")
+        raise ConfigError(expected=f"settings in {where}", found=f"{values!r}"[:_SHOWN], fix="restore the file")
     fields = {field.name: field for field in _fields(cls)}
     for key in values:
         if key not in fields:
             raise ConfigError(expected=f"known settings in {where}", found=repr(key), fix=nearest(key, fields))
-        if not _fits(values[key], fields[key].type):
-            raise ConfigError(
-                expected=f"{key} in {where} to be {_in_words(fields[key].type)}",
-                found=f"{values[key]!r}"[:60],
-                fix="correct it",
-            )
+        _require_type(f"{key} in {where}", values[key], fields[key].type)
     missing = [
         name
         for name, field in fields.items()
@@ -101,14 +113,15 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
     """The values for each settings class, by its field names.
 
     Raises:
-        ConfigError: no class has a field of that name.
+        ConfigError: no class has a field of that name, or the value has the wrong type.
     """
-    names = {cls: help_lines(cls) for cls in classes}
-    known = {name for fields in names.values() for name in fields}
-    for name in values:
+    kinds = {cls: {field.name: field.type for field in _fields(cls)} for cls in classes}
+    known = {name: kind for fields in kinds.values() for name, kind in fields.items()}
+    for name, value in values.items():
         if name not in known:
             raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
-    return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
+        _require_type(name, value, known[name])
+    return {cls: {name: values[name] for name in fields if name in values} for cls, fields in kinds.items()}
 
 
 def require_recipe(name: str, known: Sequence[str] = RECIPES) -> str:
@@ -130,6 +143,17 @@ def require(condition: bool, *, expected: str, found: object, fix: str) -> None:
     """Raises ConfigError with the three parts unless `condition` holds."""
     if not condition:
         raise ConfigError(expected=expected, found=str(found), fix=fix)
+
+
+def _require_type(name: str, value: Any, kind: Any) -> None:
+    """Raises ConfigError unless a value can be that of a field with this annotation."""
+    if not _fits(value, kind):
+        raise ConfigError(expected=f"{name} to be {_in_words(kind)}", found=f"{value!r}"[:_SHOWN], fix="correct it")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a number of Python or NumPy."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -222,6 +222,23 @@ def test_labels_of_json_and_parquet_may_be_numbers(tmp_path: Path) -> None:
     ]
 
 
+def test_nan_is_an_empty_cell(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1.0}\n{"text": "b", "label": NaN}\n')
+    with pytest.raises(InputError, match="found an empty cell in 1 row, the first in line 2"):
+        read_texts(path)
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [float("nan"), 0.0]}), tmp_path / "a.parquet")
+    assert [example.label for example in read_texts(tmp_path / "a.parquet", skip_unlabelled=True).examples] == ["0.0"]
+
+
+def test_a_column_is_not_read_twice(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,other,label\na,b,1\n")
+    message = r"a column of its own for each text and for the label in .*; found 'text' twice"
+    with pytest.raises(InputError, match=message):
+        read_texts(path, label_column="text")
+    with pytest.raises(InputError, match=message):
+        read_texts(path, text_column="text", pair_column="text")
+
+
 def test_a_pair_of_snli_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> None:
     rows = "gold_label\tsentence1\tsentence2\n-\ta\tb\nneutral\tc\td\n - \te\tf\n"
     file = read_texts(write(tmp_path / "a.tsv", rows))

@@ -17,7 +17,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.distillation.corpus_teaching import CorpusTeaching
 from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import as_distilbert, student_of
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError
+from bertsmith.errors import CheckpointError, ConfigError, VocabularyError
 from bertsmith.files import read_json
 from bertsmith.library.distillation import distill_corpus
 from bertsmith.model.batch import Batch
@@ -176,5 +176,6 @@ def test_a_teacher_without_a_head_for_pieces_and_a_corpus_of_other_pieces_are_re
     pieces = type(TOKENIZER.vocabulary)([*TOKENIZER.vocabulary.pieces, "##z"])
     (tmp_path / "text.txt").write_text("the film was great\n" * 40, encoding="utf-8")
     build_corpus([tmp_path / "text.txt"], type(TOKENIZER)(pieces), tmp_path / "other")
-    with pytest.raises(BertsmithError, match="vocabulary"):
+    with pytest.raises(VocabularyError, match=f"a corpus made with the vocabulary of '{teacher}'; found"):
         distill_corpus(teacher, tmp_path / "other", tmp_path / "run", layers="1", **FAST)
+    assert not (tmp_path / "run").exists()

@@ -293,6 +293,12 @@ def test_unknown_names_are_refused(wrong: dict[str, str], message: str) -> None:
         FinetuningSettings(**wrong)  # type: ignore[arg-type]
 
 
+def test_an_evaluation_after_zero_steps_is_refused() -> None:
+    assert RecipeSettings().training(30, 10, "accuracy").evaluate_every == 10
+    with pytest.raises(ConfigError, match="evaluate_every above 0; found 0"):
+        RecipeSettings(evaluate_every=0).training(30, 10, "accuracy")
+
+
 def test_last_and_patience_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="keep best with patience"):
         RecipeSettings(keep="last", patience=2)

@@ -223,6 +223,14 @@ def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(ki
         task.check([example], gold=True)
 
 
+def test_numbers_that_are_all_the_same_are_refused_for_training() -> None:
+    task = task_for(SPECS["number"])
+    examples = [dataclasses.replace(example, label=2.5) for example in examples_of("number", 4)]
+    task.check(examples, gold=True)
+    with pytest.raises(BertsmithError, match=r"different numbers in the training examples; found 2\.5 in each"):
+        task.check(examples, gold=True, training=True)
+
+
 @EVERY_ON_EVERY_ARCHITECTURE
 def test_every_parameter_moves_and_with_a_frozen_body_only_the_head_does(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path

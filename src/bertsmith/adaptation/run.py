@@ -44,7 +44,7 @@ from bertsmith.processes.distributed import (
 from bertsmith.processes.sharding import Division
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
-from bertsmith.settings import require, split_settings, to_dict
+from bertsmith.settings import require, require_counts, split_settings, to_dict
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
@@ -128,6 +128,7 @@ def adapt(
         BertsmithError: the model, a setting, the task or the run folder is invalid; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
+    require_counts(seeds=seeds)
     parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])

@@ -17,6 +17,7 @@ from bertsmith.text.normalize import TextRules
 
 Kind = Literal["huggingface", "google", "allennlp"]
 KINDS = ("huggingface", "google")  # that can be written
+_MOST_SHOWN = 5  # names of other files that a message lists
 
 
 def kind_of(path: Path) -> Kind | None:
@@ -159,4 +160,5 @@ def _found(path: Path) -> str:
     if not path.is_dir():
         return "a file"
     names = sorted(item.name for item in path.iterdir())
-    return f"{len(names)} others ({', '.join(names[:5])})" if names else "an empty folder"
+    listed = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+    return f"other files ({listed})" if names else "an empty folder"

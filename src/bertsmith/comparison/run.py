@@ -26,7 +26,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.progress import counted, said_once, warn
-from bertsmith.settings import require, require_number, split_settings
+from bertsmith.settings import require, require_counts, require_number, split_settings
 from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import with_metric
@@ -125,8 +125,9 @@ def compare_systems(
     )
     if texts and not reads_text:
         warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+    require_counts(seeds=seeds)
     seeds = seeds or int(before.get("seeds", SEEDS))
-    require_number("seeds", seeds, least=1, most=1000)
+    require_number("seeds", seeds, most=1000)
     budget = Budget.of(minutes, tokens, size)
     if before.get("text") and (minutes, tokens, size) == (None, None, None):
         budget = Budget(**before["text"]["budget"])

@@ -19,8 +19,14 @@ def check_label_map(names: LabelMap) -> None:
     """Checks the names that a user gave.
 
     Raises:
-        ConfigError: a label or a name is empty, or is not a text.
+        ConfigError: it is no mapping, or a label or a name is empty or is not a text.
     """
+    require(
+        isinstance(names, Mapping),
+        expected="a map from labels to their new names",
+        found=f"a value of type {type(names).__name__}",
+        fix='give a dictionary, such as {"1": "Claim", "0": "Not Claim"}',
+    )
     for label, name in names.items():
         require(
             all(isinstance(part, str) and bool(part.strip()) for part in (label, name)),

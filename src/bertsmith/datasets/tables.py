@@ -164,6 +164,12 @@ def read_texts(
     if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
         _refuse_spans(first_row)
     label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
+    if len({*texts, label}) <= len(texts):
+        raise InputError(
+            expected=f"a column of its own for each text and for the label in '{shown(str(path))}'",
+            found=f"{(label if label in texts else texts[0])!r} twice",
+            fix="name another one",
+        )
     id_column = next((name for name in columns if plain_name(name) in ID_COLUMNS and name not in (*texts, label)), None)
     _tell_columns(path, [name for name in columns if name != id_column], texts, label)
     examples, skipped, unlabelled = [], [], []
@@ -290,9 +296,7 @@ def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
     for place, record in json_records(path, text, lines=lines):
         if not isinstance(record, dict):
             raise InputError(
-                expected=f"a JSON record {{...}} in {place}",
-                found=brief(record),
-                fix="write one record per example",
+                expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="write one record per example"
             )
         yield Row(place, {clean(name): _as_text(value) for name, value in record.items()})
 
@@ -316,7 +320,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return clean(value)
-    return "" if value is None else clean(json.dumps(value, ensure_ascii=False, default=str))
+    is_missing = value is None or value != value  # NaN is what tables of numbers have in an empty cell
+    return "" if is_missing else clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def plain_name(name: str) -> str:

@@ -18,16 +18,19 @@ from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.corpus.shards import Corpus
 from bertsmith.distillation.corpus_teaching import CorpusTeaching
 from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.errors import CheckpointError
 from bertsmith.locks import require_new_or_started
+from bertsmith.pretraining.fit import check_vocabulary
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, started_before
 from bertsmith.progress import counted, tell
+from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
@@ -95,6 +98,8 @@ def distill_corpus(
         found=f"--student {settings.student}",
         fix="use --method tinybert, or leave --student out",
     )
+    if folder.tokenizer is not None and address_of(corpus) is None:
+        check_vocabulary(folder.tokenizer.vocabulary, Corpus.open(corpus, verify=False), folder.name)
     student = _student(folder, settings, seed=int(given.get("seed", 1)))
     # What does not fit is refused before anything is written.
     runtime = choose(str(given.get("device", "auto")), str(given.get("precision", "auto")))

@@ -39,7 +39,7 @@ _MAGIC = {
     b"\x1f\x8b": "gzip data (name it .gz)",
     b"\x28\xb5\x2f\xfd": "zstd data (name it .zst)",
     b"BZh": "bzip2 data (unpack it)",
-    b"PK\x03\x04": "a zip archive (unpack it)",
+    b"PK\x03\x04": "a zip archive (unpack it) or an office file such as .xlsx (save it as CSV or text)",
     b"%PDF": "a PDF file (extract its text)",
     b"PAR1": "Parquet data (name it .parquet)",
     b"\xff\xfe": "UTF-16 text (save it as UTF-8)",

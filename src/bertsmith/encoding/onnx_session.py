@@ -167,7 +167,7 @@ class Session:
         return CheckpointError(
             expected=f"{self._path.name} to run in onnxruntime {self._version}",
             found=str(error)[:300],
-            fix="try another version of onnxruntime",
+            fix="export the model again, or try another version of onnxruntime",
         )
 
 

@@ -326,7 +326,7 @@ class RecipeSettings:
         keep_best = keep_best if self.keep == "best" else None
         values = {name: value for name, value in to_dict(self).items() if name != "keep"} | {
             "steps": steps,
-            "evaluate_every": self.evaluate_every or max(1, min(epoch, steps)),
+            "evaluate_every": max(1, min(epoch, steps)) if self.evaluate_every is None else self.evaluate_every,
             "evaluate_at_start": False,
             "keep_best": keep_best,
             "patience": self.patience if keep_best else None,

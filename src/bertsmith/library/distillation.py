@@ -17,7 +17,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.runtime import Rank
-from bertsmith.settings import AUTO, require, require_recipe, split_settings
+from bertsmith.settings import AUTO, require, require_counts, require_recipe, split_settings
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
@@ -67,6 +67,7 @@ def distill(
     Raises:
         BertsmithError: the teacher, a file, a setting or the run folder is invalid; the message says which.
     """
+    require_counts(seeds=seeds, limit=limit)
     parts = split_settings(settings, [DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings])
     chosen = DistillationSettings(**parts[DistillationSettings])
     recipe = require_recipe(recipe or (recipe_of_run(out) if resume else None) or AUTO, OF_ONE_TRAINING)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import reprlib
 import sys
 import warnings
@@ -142,7 +143,7 @@ def checked_words(words: object, place: str) -> tuple[str, ...]:
     """
     if not is_list(words):
         raise wrong("a list of words", words, place)
-    return tuple(checked_text(word, place) for word in words)
+    return tuple(checked_text(word, f"word {number} of {place}") for number, word in enumerate(words, start=1))
 
 
 def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
@@ -172,10 +173,22 @@ def listed(values: object, what: str) -> Sequence[Any]:
     if not isinstance(plain, list):
         raise InputError(
             expected=f"a list of {what}",
-            found=f"a {type(values).__name__}",
+            found=f"a value of type {type(values).__name__}",
             fix="convert it to a list, for example with list(...)",
         )
     return plain
+
+
+def require_path(value: object, name: str) -> None:
+    """Returns if it is a path, or a text that can be one.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(
+            expected=f"{name} as a path", found=f"a value of type {type(value).__name__}", fix="give a str or a Path"
+        )
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
+from bertsmith.library.inputs import require_path
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
 from bertsmith.model_files.metadata import SIMILARITY
@@ -45,6 +46,7 @@ def load(
         ConfigError: the device is not available, the precision is unknown, `head` is not the class of a head, or the
             model needs torch, which is not installed.
     """
+    require_path(source, "the model")
     if verify:
         verify_model(source)
     if head is not None:

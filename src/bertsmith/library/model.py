@@ -104,7 +104,7 @@ class Model:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         assert embedder is not None, "a model"
-        self._embedders: dict[tuple[str | None, bool | None, str | None], Embedder] = {(None, None, None): embedder}
+        self._embedders: dict[str, Embedder] = {repr((None, None, None)): embedder}
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
@@ -290,9 +290,10 @@ class Model:
         """
         checked = checked_sentences(sentences)
         with self._lock:
-            if layers not in self._features:
-                self._features[layers] = TokenFeatures(self.encoder, layers=layers)
-            features = self._features[layers]
+            key = repr(layers)  # as in `_embedder_of`
+            if key not in self._features:
+                self._features[key] = TokenFeatures(self.encoder, layers=layers)
+            features = self._features[key]
         with silently():
             return features.word_vectors(checked)
 
@@ -372,11 +373,11 @@ class Model:
         return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
+        key = repr((pooling, normalize, prompt))  # a wrong type may have no hash; `varied` refuses it
         with self._lock:
-            if (pooling, normalize, prompt) not in self._embedders:
-                varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
-                self._embedders[pooling, normalize, prompt] = varied
-            return self._embedders[pooling, normalize, prompt]
+            if key not in self._embedders:
+                self._embedders[key] = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
+            return self._embedders[key]
 
     def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
         """The predictions of texts and pairs, computed separately if both are given."""

@@ -26,6 +26,7 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
+from bertsmith.library.inputs import require_path
 from bertsmith.locks import require_new_or_started, require_unused
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
@@ -42,7 +43,15 @@ from bertsmith.sentence_encoders import few_labels
 from bertsmith.sentence_encoders.few_labels import require_single_labels, train_on_pairs
 from bertsmith.sentence_encoders.hard_negatives import with_hard_negatives
 from bertsmith.sentence_encoders.teacher import taught
-from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
+from bertsmith.settings import (
+    AUTO,
+    PAPER,
+    require,
+    require_counts,
+    require_number,
+    require_recipe,
+    split_settings,
+)
 from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, task_name
@@ -111,6 +120,13 @@ def finetune(
     Raises:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
+    require_path(source, "the model")
+    require_path(out, "the run folder")
+    for name, path in {"train": train, "dev": dev, "continue_on": continue_on, "teacher": teacher}.items():
+        if path is not None:
+            require_path(path, name)
+    require_counts(seeds=seeds, limit=limit, trials=trials)
+    require_number("hard_negatives", hard_negatives, least=0)
     rank = Rank.from_environment()
     started_at = (Path(out) / SETTINGS_FILE, Path(out) / CONTINUED, search_folder(Path(out)))
     resume = started_before(resume, rank, *started_at)
@@ -260,6 +276,8 @@ def pretrain(
     Raises:
         BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
+    require_path(corpus, "the corpus")
+    require_path(out, "the run folder")
     if recipe is not None:
         settings["recipe"] = recipe
     if not started_before(resume, Rank.from_environment(), Path(out) / SETTINGS_FILE):

@@ -85,6 +85,12 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
     >>> layer_choice("concat-last-4", 12).width(768)
     3072
     """
+    if not isinstance(name, str) or not (name in _NAMED or _NUMBERS.fullmatch(name)):
+        raise ConfigError(
+            expected="a known choice of layers, or comma-separated layer numbers",
+            found=repr(name),
+            fix=nearest(name, CHOICES),
+        )
     if name in _NAMED:
         named, is_sum = _NAMED[name]
         numbers = tuple(range(num_layers + 1)) if named is None else named
@@ -96,14 +102,8 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
             fix="list the layers by their numbers, such as -1,-2",
         )
         numbers = numbers or tuple(range(1, num_layers + 1)) or (0,)
-    elif _NUMBERS.fullmatch(name):
-        numbers, is_sum = tuple(int(number) for number in name.split(",")), False
     else:
-        raise ConfigError(
-            expected="a known choice of layers, or comma-separated layer numbers",
-            found=repr(name),
-            fix=nearest(name, CHOICES),
-        )
+        numbers, is_sum = tuple(int(number) for number in name.split(",")), False
     layers = tuple(number + num_layers + 1 if number < 0 else number for number in numbers)
     for number, layer in zip(numbers, layers, strict=True):
         require(

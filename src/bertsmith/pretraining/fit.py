@@ -3,6 +3,7 @@
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.corpus.manifest import PIPELINE
 from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import VocabularyError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import objective_for
@@ -11,11 +12,26 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
 FEW_HELD_OUT = 2_000  # tokens, of which about 300 are masked: the loss is then known to about 0.2 nats
+
+
+def check_vocabulary(theirs: Vocabulary, corpus: Corpus, init: str) -> None:
+    """Refuses a corpus that was built with another vocabulary than that of the model.
+
+    Raises:
+        VocabularyError: it was.
+    """
+    if theirs.digest != corpus.tokenizer.vocabulary.digest:
+        raise VocabularyError(
+            expected=f"a corpus made with the vocabulary of '{init}'",
+            found="one made with another vocabulary",
+            fix=f"build the corpus again with `bertsmith corpus TEXT --model {init} --out CORPUS`",
+        )
 
 
 def check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:

@@ -19,12 +19,11 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.manifest import MANIFEST
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.streamed import StreamedCorpus
-from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, tell_of_few_held_out
+from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, check_vocabulary, tell_of_few_held_out
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModelling
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -344,15 +343,9 @@ def _first_model(
         if settings.dropout is not None:
             changes |= folder.config.dropout_changes(settings.dropout)
         loaded = load_pretrained(folder, seed=seed, changes=changes, division=division)
-        theirs, ours = loaded.tokenizer, corpus.tokenizer
-        if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
-            raise VocabularyError(
-                expected=f"a corpus made with the vocabulary of '{settings.init}'",
-                found="one made with another vocabulary",
-                fix=f"build the corpus again with `bertsmith corpus TEXT --model {settings.init} --out CORPUS`",
-            )
-        if theirs is not None:
-            check_rules(theirs.rules, corpus.rules, settings.init)
+        if loaded.tokenizer is not None:
+            check_vocabulary(loaded.tokenizer.vocabulary, corpus, settings.init)
+            check_rules(loaded.tokenizer.rules, corpus.rules, settings.init)
         check_fit(loaded.model.config, settings, data, corpus)
         if missing := sorted(set(loaded.new_heads) & set(OBJECTIVES[data.objective].trained_parts)):
             tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")

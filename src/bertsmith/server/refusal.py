@@ -112,7 +112,9 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
     deepest = [complaint for complaint in complaints if _reach(complaint) == furthest]
     kind, where, message = deepest[0]["type"], deepest[0]["loc"], deepest[0]["msg"]
     if kind == "json_invalid":
-        return RefusalError(400, f"expected a body of JSON in UTF-8; found {message.removeprefix('Invalid JSON: ')}")
+        return RefusalError(
+            400, f"expected a body of JSON in UTF-8; found something else ({message.removeprefix('Invalid JSON: ')})"
+        )
     if kind == "value_error":
         return RefusalError(422, message.removeprefix("Value error, "))
     if kind == "extra_forbidden":

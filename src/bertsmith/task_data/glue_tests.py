@@ -21,7 +21,7 @@ def glue_test(spec: TaskSpec, task: str | None) -> str:
     require(
         name in GLUE and GLUE[name].trained_as == spec.name,
         expected="a GLUE task that the model was fine-tuned for",
-        found=f"{name} and a model of {spec.name}",
+        found=f"a model of {spec.name}" + (f" for the test set of {name}" if task else ""),
         fix="name a test set of the model's task (for MNLI: mnli, mnli-mm, ax), or pipe lines into the command",
     )
     return name

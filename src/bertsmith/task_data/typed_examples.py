@@ -25,6 +25,8 @@ from bertsmith.errors import InputError
 from bertsmith.progress import counted
 from bertsmith.tasks.task import TaskSpec
 
+_SHOWN = 60  # characters of a value that a message shows
+
 # The fields of a JSON line; all may also have an "id".
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -112,7 +114,7 @@ def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
     if spec.kind == "tagging" and "words" in values:
         words = values["words"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(expected=f"a list of words in {place}", found=repr(words)[:60], fix="correct the line")
+            raise InputError(expected=f"a list of words in {place}", found=repr(words)[:_SHOWN], fix="correct the line")
         empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
         if empty is not None:
             raise InputError(
@@ -148,8 +150,9 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
         good = isinstance(value, str)
     if not good:
         what = "a list of at least two texts" if field == "endings" else "a text"
+        others = f", only {', '.join(map(repr, values))}" if values else ""
         raise InputError(
             expected=f"{what} as {field!r} in {place}",
-            found="no such key" if field not in values else repr(value)[:60],
-            fix=f"give {', '.join(values) or 'no keys'} with {field!r}" if field not in values else "correct the line",
+            found=f"no such key{others}"[:_SHOWN] if field not in values else repr(value)[:_SHOWN],
+            fix=f"add {field!r}" if field not in values else "correct the line",
         )

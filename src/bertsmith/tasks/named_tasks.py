@@ -68,8 +68,9 @@ def task_name(name: str) -> str:
         ConfigError: there is no such task.
     """
     plain = {known.replace("-", ""): known for known in TASK_NAMES}
-    result = plain.get(name.lower().replace("-", "").replace("_", ""))
-    require(result is not None, expected="a known task", found=repr(name), fix=nearest(name.lower(), TASK_NAMES))
+    spelled = str(name).lower()
+    result = plain.get(spelled.replace("-", "").replace("_", ""))
+    require(result is not None, expected="a known task", found=repr(name), fix=nearest(spelled, TASK_NAMES))
     return cast("str", result)
 
 

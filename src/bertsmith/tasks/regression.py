@@ -81,6 +81,12 @@ class RegressionTask(TaskWithLoss):
                         found=repr(example.label),
                         fix="correct the row, or scale the numbers",
                     )
+        if training and len(set(_gold(examples).tolist())) < 2:
+            raise InputError(
+                expected="different numbers in the training examples",
+                found=f"{_gold(examples)[0]:g} in each",
+                fix="add examples with other numbers, or name another column with --label-column",
+            )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""

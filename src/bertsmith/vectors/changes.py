@@ -330,8 +330,8 @@ def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
     wanted = settings.remove_top + (settings.dimensions or 1)
     if wanted > usable:
         raise InputError(
-            expected=f"vectors that vary in at least {wanted} directions",
-            found=f"{count:,} vectors that vary in {usable}",
+            expected=f"vectors that vary in at least {counted(wanted, 'direction')}",
+            found=f"{usable}, from {counted(count, 'vector')}",
             fix="fit on more vectors, or request fewer directions",
         )
     if settings.whiten:

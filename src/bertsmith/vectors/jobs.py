@@ -249,7 +249,7 @@ def write_vectors(
                         read.add(block)
                         counts = {name: before[name] + count for name, count in job.counts().items()}
                         file.commit({"texts": done, "digest": str(read), "counts": counts})
-                        progress.advance(len(block), f"{amount(file.rows)} vectors")
+                        progress.advance(len(block), f"vectors: {amount(file.rows)}")
                 if not source.is_stdin and str(read) != made_of["texts"]:
                     raise RunError(
                         expected=f"the {total:,} texts that '{source.path}' had at the start",

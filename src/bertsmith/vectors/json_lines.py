@@ -128,7 +128,7 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
             for one in lines.read(block, done):
                 file.write(f"{json.dumps(one, ensure_ascii=False)}\n".encode())
             done += len(block)
-            progress.advance(len(block), f"{amount(lines.tokens)} vectors")
+            progress.advance(len(block), f"vectors: {amount(lines.tokens)}")
         if not done:
             raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file with texts")
         # The work may have taken hours, so check again.

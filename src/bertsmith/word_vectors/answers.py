@@ -16,7 +16,7 @@ import numpy as np
 from bertsmith.errors import InputError
 from bertsmith.files import require_file
 from bertsmith.metrics.numbers import spearman
-from bertsmith.progress import Progress
+from bertsmith.progress import Progress, counted
 from bertsmith.word_vectors.word_vectors import Floats, WordVectors
 
 MOST_FREQUENT = 30_000  # words that may answer an analogy, as in the original program
@@ -106,7 +106,7 @@ def score_analogies(
         most_frequent: the number of most frequent words that may answer; questions with others are left out. 0 for all.
 
     Raises:
-        InputError: the file is missing, or a line has another number of words.
+        InputError: the file is missing, a line has another number of words, or no question can be asked.
     """
     sections = _read_questions(Path(path))
     last = most_frequent if most_frequent else len(vectors.words)
@@ -126,6 +126,12 @@ def score_analogies(
             left_out = len(questions) - len(known)
             scores.append(AnalogyScore(name=name, correct=correct, asked=len(known), left_out=left_out))
     total = {key: sum(getattr(score, key) for score in scores) for key in ("correct", "asked", "left_out")}
+    if not total["asked"]:
+        raise InputError(
+            expected=f"vectors of all four words of a question in '{path}'",
+            found=f"none for {counted(total['left_out'], 'question')}",
+            fix="use vectors of more words, --lowercase, or another --most-frequent",
+        )
     return [*scores, AnalogyScore(name="total", **total)]
 
 
