@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bertsmith.allocator import kept_memory
+from bertsmith.allocator import KeptMemory
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
 LIBRARY = ctypes.CDLL(None)
@@ -29,7 +29,7 @@ def faults_of_an_array() -> int:
 
 @glibc_only
 def test_a_large_array_is_mapped_once() -> None:
-    with kept_memory():
+    with KeptMemory():
         faults_of_an_array()
         again = [faults_of_an_array() for _ in range(5)]
     assert max(again) < BYTES / PAGE / 100, again
@@ -40,14 +40,14 @@ def test_freed_memory_is_returned_at_the_end() -> None:
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from bertsmith.allocator import kept_memory
+from bertsmith.allocator import KeptMemory
 from test_allocator import faults_of_an_array, PAGE
 
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 before = resident()
-with kept_memory():
+with KeptMemory():
     faults_of_an_array()
     kept = resident()
 print(before, kept, resident())
@@ -58,7 +58,19 @@ print(before, kept, resident())
     assert after - before < BYTES / 2, "nothing of it is left"
 
 
+@glibc_only
+def test_too_much_memory_ends_it() -> None:
+    with KeptMemory(most=1) as memory:
+        memory.check()
+        again = [faults_of_an_array() for _ in range(5)]
+    with KeptMemory(most=2**60) as memory:
+        memory.check()
+        faults_of_an_array()
+        kept = [faults_of_an_array() for _ in range(5)]
+    assert max(kept) < min(again), (kept, again)
+
+
 def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    with kept_memory():
-        pass
+    with KeptMemory() as memory:
+        memory.check()

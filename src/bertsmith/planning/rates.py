@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.allocator import kept_memory
+from bertsmith.allocator import KeptMemory
 from bertsmith.errors import InputError
 from bertsmith.files import misfit, read_json
 from bertsmith.runtime import Rank, machine, memory_bytes
@@ -92,7 +92,7 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
     """
     device = next(workload.model.parameters()).device
     devices = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), kept_memory():
+    with torch.random.fork_rng(devices), KeptMemory():
         workload.model.train()
         trainer = Trainer(workload, settings, Rank(), StopRequest())
         plans = trial_plans(trainer)

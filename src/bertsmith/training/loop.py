@@ -10,7 +10,7 @@ import time
 import torch
 from torch import Tensor
 
-from bertsmith.allocator import kept_memory
+from bertsmith.allocator import KeptMemory
 from bertsmith.errors import CheckpointError, ConfigError, TrainingError
 from bertsmith.processes import distributed
 from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
@@ -79,12 +79,12 @@ def train(
     """
     rank = rank or Rank()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices), StopRequest() as stop, kept_memory():
+    with torch.random.fork_rng(devices), StopRequest() as stop, KeptMemory() as memory:
         workload.model.train()
         trainer = Trainer(workload, settings, rank, stop)
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
-                return _Course(trainer, run, log, spent, on_evaluation, label).go(write_model)
+                return _Course(trainer, run, log, memory, spent, on_evaluation, label).go(write_model)
         except ConfigError:
             # A new folder without a trained step would only block the next attempt; what was there before stays.
             if rank.index == 0 and run.is_new and not (run.last_step() or run.metrics("train")):
@@ -106,11 +106,12 @@ class _Course:
         trainer: Trainer,
         run: RunFolder,
         log: MetricsLog,
+        memory: KeptMemory,
         spent: float,
         on_evaluation: OnEvaluation | None,
         label: str,
     ) -> None:
-        self.label = label
+        self.label, self.memory = label, memory
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
@@ -196,6 +197,7 @@ class _Course:
                     raise
                 if self.deadline is not None:
                     self.deadline.note(time.monotonic() - start)
+                self.memory.check()
                 progress.advance(1, self._note(outcome))
                 if self.position.step % settings.log_every == 0 or self.position.step == self.total:
                     self._log_line(rate)

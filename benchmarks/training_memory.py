@@ -1,0 +1,112 @@
+"""Training steps with the memory that a step frees kept for the next one, against the C library's own way.
+
+    python benchmarks/training_memory.py [--pieces 12000] [--steps 10] [--rounds 3]
+
+Models of the size tiny read random documents in one thread, with the default recipe of their architecture. Both sides
+are `pretrain`; one without `KeptMemory` (`allocator.py`). They take turns, and their parameters have to be equal in
+the end. Seconds are those of the processor for a step, without the first two; the memory is the peak of the process.
+"""
+
+import argparse
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
+from learning_speed import Clock, timed_steps
+
+from bertsmith.allocator import KeptMemory
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.corpus.build import build_corpus
+from bertsmith.files import write_text
+from bertsmith.library.training import pretrain
+from bertsmith.progress import quiet
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+
+ARCHITECTURES = ("bert", "openai-gpt", "awd-lstm", "elmo")
+SIDES = ("kept", "library")
+DOCUMENTS, WORDS = 200, 2_000
+
+
+def write_corpus(folder: Path, pieces: int) -> Path:
+    """A corpus of random words, each of which is one piece."""
+    words = np.array([f"w{number}" for number in range(pieces - len(SPECIAL_PIECES))])
+    drawn = words[np.random.default_rng(0).integers(0, len(words), (DOCUMENTS, WORDS))]
+    texts = folder / "texts"
+    texts.mkdir()
+    for number, document in enumerate(drawn):
+        write_text(texts / f"{number}.txt", "".join(f"{' '.join(line)} .\n" for line in document.reshape(-1, 20)))
+    tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]), TextRules())
+    with quiet():
+        build_corpus([texts], tokenizer, folder / "corpus")
+    return folder / "corpus"
+
+
+def train_once(corpus: Path, architecture: str, side: str, steps: int) -> None:
+    """Trains in this process, and prints the seconds of a step, the peak of memory in MB, and the digest."""
+    torch.set_num_threads(1)
+    clock = Clock()
+    library = mock.patch.object(KeptMemory, "__enter__", lambda memory: memory)
+    with tempfile.TemporaryDirectory() as place, quiet(), timed_steps(clock):
+        with library if side == "library" else contextlib.nullcontext():
+            pretrain(corpus, Path(place) / "run", architecture=architecture, size="tiny", steps=steps, device="cpu")
+        digest = digest_of_tensors(load_any(Path(place) / "run" / "model").tensors)
+    seconds = (clock.stamps[-1] - clock.stamps[2]) / (len(clock.stamps) - 3)
+    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, digest)
+
+
+def main() -> None:
+    """Measures every architecture and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pieces", type=int, default=12_000, help="in the vocabulary [12000]")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--architectures", nargs="+", default=list(ARCHITECTURES))
+    parser.add_argument("--once", nargs=3, metavar=("CORPUS", "ARCHITECTURE", "SIDE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.once:
+        train_once(Path(options.once[0]), *options.once[1:], options.steps)
+        return
+    cells = {}
+    with tempfile.TemporaryDirectory() as place:
+        corpus = write_corpus(Path(place), options.pieces)
+        for architecture in options.architectures:
+            found: dict[str, list[tuple[float, float, str]]] = {side: [] for side in SIDES}
+
+            def run(side: str, architecture: str = architecture, found: dict = found) -> None:
+                command = [sys.executable, __file__, "--once", str(corpus), architecture, side]
+                done = subprocess.run(
+                    [*command, "--steps", str(options.steps)], check=True, capture_output=True, text=True
+                )
+                seconds, memory, digest = done.stdout.split()[-3:]
+                found[side].append((float(seconds), float(memory), digest))
+
+            interleave({side: lambda side=side: run(side) for side in SIDES}, options.rounds)
+            assert len({digest for lines in found.values() for *_, digest in lines}) == 1, "equal parameters"
+            seconds = {side: [one for one, *_ in lines] for side, lines in found.items()}
+            cells[architecture] = {
+                "times as fast": ratio_summary(seconds["kept"], seconds["library"]),
+                "seconds of a step": {side: spread(values) for side, values in seconds.items()},
+                "peak of memory, MB": {side: round(max(one[1] for one in found[side])) for side in SIDES},
+            }
+            print(architecture, cells[architecture], flush=True)
+    described = machine()
+    name = f"training_memory_{machine_label(described)}_torch-{described['packages']['torch']}"
+    settings = {"pieces": options.pieces, "steps": options.steps, "threads": 1}
+    write_result(name, {"machine": described, "settings": settings, "architectures": cells})
+
+
+if __name__ == "__main__":
+    main()
