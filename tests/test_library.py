@@ -651,3 +651,11 @@ def test_a_device_of_torch_is_a_device(folders, base):
     np.testing.assert_array_equal(torch_device.embed(["anna"]), base.embed(["anna"]))
     with pytest.raises(ConfigError, match="a device: auto, cpu, cuda or cuda:N; found '5'"):
         load(folders["base"], device=5)
+
+
+def test_a_setting_that_names_a_folder_may_be_a_path(tmp_path: Path) -> None:
+    from bertsmith.pretraining.settings import PretrainingRunSettings
+    from bertsmith.settings import split_settings
+
+    found = split_settings({"init": tmp_path}, [PretrainingRunSettings])
+    assert found == {PretrainingRunSettings: {"init": str(tmp_path)}}

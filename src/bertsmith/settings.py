@@ -6,6 +6,7 @@ A field's help is written next to the field and nowhere else. Unknown keys are r
 import dataclasses
 import math
 import numbers
+import os
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -110,11 +111,12 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
-    """The values for each settings class, by its field names.
+    """The values for each settings class, by its field names; a path is given as text.
 
     Raises:
         ConfigError: no class has a field of that name, or the value has the wrong type.
     """
+    values = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
     kinds = {cls: {field.name: field.type for field in _fields(cls)} for cls in classes}
     known = {name: kind for fields in kinds.values() for name, kind in fields.items()}
     for name, value in values.items():

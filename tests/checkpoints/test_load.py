@@ -79,7 +79,7 @@ def test_an_unreadable_source_is_one_error(tmp_path, monkeypatch):
         ("empty", "found an empty folder"),
         ("exported", "found an ONNX export; use the model it was exported from, or run it with onnxruntime"),
         ("exported/model.onnx", "found an ONNX export"),
-        ("other", r"found 1 others \(a.csv\)"),
+        ("other", r"found other files \(a.csv\)"),
         ("absent", "found 'absent', which does not exist"),
         ("empty/absent", "which does not exist"),
         (tmp_path / "absent" / "model", "which does not exist"),
