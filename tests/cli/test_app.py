@@ -155,6 +155,19 @@ def test_an_operating_system_error_is_one_line(
     assert words in result.err
 
 
+def test_a_full_disk_names_resume_where_the_command_has_it(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "v.txt")
+
+    def resumable(resume: bool = False) -> None:
+        """Fail."""
+        raise error
+
+    _replace_the_command(monkeypatch, error)
+    assert run("fail").err.endswith("free some and run the same command again\n")
+    monkeypatch.setattr(application, "COMMANDS", (application.Command(resumable, "fail", "bertsmith fail"), *COMMANDS))
+    assert run("fail").err.endswith("run the same command again, with --resume if its output has begun\n")
+
+
 def test_ctrl_c_is_exit_code_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
     _replace_the_command(monkeypatch, KeyboardInterrupt())
     assert run("fail").code == 130

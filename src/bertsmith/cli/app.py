@@ -4,6 +4,7 @@ Exit codes: 0 success; 1 an error that the user can fix, explained in one line; 
 """
 
 import errno
+import inspect
 import os
 import sys
 from collections.abc import Callable, Container, MutableMapping, Sequence
@@ -343,6 +344,7 @@ def main() -> None:
     wait_briefly(os.environ)
     given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     chosen = next(iter(_with_one_name(given, [command.name for command in COMMANDS])), None)
+    called = next((command for command in COMMANDS if command.name == chosen), None)
     try:
         for argument in sys.argv[1:]:
             address_of(argument.rpartition("=")[2])  # what is wrong with one cannot be seen in a `Path`
@@ -365,7 +367,8 @@ def main() -> None:
             "bertsmith needs (pip install bertsmith); without torch, it answers from ONNX folders"
         )
     except OSError as error:
-        _fail(_system_error(error))
+        resumes = called is not None and "resume" in inspect.signature(called.function).parameters
+        _fail(_system_error(error, resumes=resumes))
     except ValueError as error:
         # Python's error for a path with NUL, which a damaged file may name; any other one is a mistake of ours.
         if "embedded null" not in str(error):
@@ -375,16 +378,16 @@ def main() -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(str(error), err=True)  # the help
             sys.exit(2)
-        called = next((command for command in COMMANDS if command.name == chosen), None)
         _fail(usage_line(error, called.example, called.misplaced) if called else usage_line(error), 2)
     sys.exit(code or 0)
 
 
-def _system_error(error: OSError) -> str:
-    """One line about an error of the operating system."""
+def _system_error(error: OSError, *, resumes: bool) -> str:
+    """One line about an error of the operating system, in a command that has --resume or not."""
     place = f"'{error.filename}'" if error.filename else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"expected space on the disk; found none left for {place}; free some and run the same command again"
+        again = "the same command again" + (", with --resume if its output has begun" if resumes else "")
+        return f"expected space on the disk; found none left for {place}; free some and run {again}"
     reason = error.strerror or str(error) or type(error).__name__
     return f"expected to read or write {place}; found: {reason}; check the path, its permissions and the disk"
 
