@@ -350,10 +350,10 @@ def text(number: int, words: str, label: str | tuple[str, ...] | float) -> TextE
         ("single", [text(0, "¿", "positive"), text(1, "?", "negative")], [text(0, "𝕏 [", "negative")]),
         ("several labels", [text(0, "anna", ("person",)), text(1, "the", ())], [text(0, "rome", ("place",))]),
         ("several labels", [text(0, "the", ()), text(1, "a", ())], [text(0, "rome", ())]),
-        ("number", [text(0, "good", 1.0)], [text(0, "bad", 2.0)]),
-        ("number", [text(0, "good", 1.0), text(1, "bad", 1.0)], [text(0, "bad", 2.0), text(1, "bad", 2.0)]),
+        ("number", [text(0, "good", 1.0), text(1, "bad", 2.0)], [text(0, "bad", 2.0)]),
+        ("number", [text(0, "good", 1.0), text(1, "bad", 2.0)], [text(0, "bad", 2.0), text(1, "bad", 2.0)]),
     ],
-    ids=["one class", "no words", "absent label", "no labels", "one example", "equal numbers"],
+    ids=["one class", "no words", "absent label", "no labels", "one dev example", "equal numbers"],
 )
 def test_strange_examples_are_scored(
     kind: str, train: Sequence[Example], dev: Sequence[Example], tmp_path: Path

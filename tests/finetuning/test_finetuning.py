@@ -28,7 +28,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
 from bertsmith.results.finished_run import SeedResult, table_cells
-from bertsmith.runtime import choose
+from bertsmith.runtime import Rank, choose
 from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.kinds import task_for
@@ -306,7 +306,11 @@ def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     values = iter((50.0, 60.0, 70.0, 10.0))
 
     def train_once(
-        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+        _: FinetuningJob,
+        path: Path,
+        seed: int,
+        on_scores: Callable[[dict[str, float]], None],
+        rank: Rank | None = None,
     ) -> SeedResult:
         RunFolder.create(path, {})
         scores = {"f1": 0.0, "best_f1": next(values)}
@@ -396,7 +400,11 @@ def test_a_search_whose_trials_all_collapse_suggests_remedies(
     outcomes = iter((True, collapsed))
 
     def train_once(
-        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+        _: FinetuningJob,
+        path: Path,
+        seed: int,
+        on_scores: Callable[[dict[str, float]], None],
+        rank: Rank | None = None,
     ) -> SeedResult:
         RunFolder.create(path, {})
         scores = {"accuracy": 0.5}
