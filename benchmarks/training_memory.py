@@ -10,7 +10,6 @@ the end. Seconds are those of the processor for a step, without the first two; t
 import argparse
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -64,7 +63,9 @@ def train_once(corpus: Path, architecture: str, side: str, steps: int) -> None:
             pretrain(corpus, Path(place) / "run", architecture=architecture, size="tiny", steps=steps, device="cpu")
         digest = digest_of_tensors(load_any(Path(place) / "run" / "model").tensors)
     seconds = (clock.stamps[-1] - clock.stamps[2]) / (len(clock.stamps) - 3)
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, digest)
+    # Not `ru_maxrss`, which starts at the peak of the process that started this one.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    print(seconds, int(status.split("VmHWM:")[1].split()[0]) / 1024, digest)
 
 
 def main() -> None:

@@ -1,13 +1,15 @@
 """Memory that a training frees is there for its next step, without the kernel, and is returned at the end."""
 
 import ctypes
+import mmap
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bertsmith.allocator import KeptMemory
+from bertsmith.allocator import KeptMemory, own_bytes
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
 LIBRARY = ctypes.CDLL(None)
@@ -40,7 +42,7 @@ def test_freed_memory_is_returned_at_the_end() -> None:
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from bertsmith.allocator import KeptMemory
+from bertsmith.allocator import KeptMemory, own_bytes
 from test_allocator import faults_of_an_array, PAGE
 
 def resident() -> int:
@@ -74,3 +76,27 @@ def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with KeptMemory() as memory:
         memory.check()
+
+
+@glibc_only
+def test_pages_of_a_file_do_not_count(tmp_path: Path) -> None:
+    place = tmp_path / "shard"
+    place.write_bytes(bytes(BYTES))
+    before = own_bytes()
+    with place.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+        assert sum(pages[::PAGE]) == 0
+        mapped = own_bytes()
+    array = bytearray(b"1") * BYTES
+    assert mapped - before < BYTES / 2 < own_bytes() - before
+    assert len(array) == BYTES
+
+
+@glibc_only
+def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
+    with KeptMemory():
+        with KeptMemory():
+            faults_of_an_array()
+            kept = faults_of_an_array()
+        ended = faults_of_an_array()
+    assert kept < BYTES / PAGE / 100
+    assert ended > BYTES / PAGE / 2

@@ -31,15 +31,28 @@ def keep_freed_memory() -> None:
     np.empty(_KEPT_BYTES, dtype=np.uint8)
 
 
+def own_bytes() -> int:
+    """The resident memory of this process without pages of files, such as shards; 0 where the system does not say."""
+    try:
+        _, resident, shared, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
 class KeptMemory:
     """Within its block, the C library keeps freed memory of any size; afterwards it returns what is free.
 
-    A process then takes more memory, because free pieces between others are not always of use: up to 1.7 times as much
-    was measured (`benchmarks/training_memory.py`). Without glibc nothing changes.
+    A process then takes more memory: up to 1.7 times as much was measured (`benchmarks/training_memory.py`). In glibc
+    2.36 the place of a freed tensor, which is aligned, is often too small for the next one of the same size.
+
+    The setting is that of the process. If two blocks overlap, in one thread or in several, the first one that ends ends
+    it for both. Threads other than the main one still map arrays of more than 64 MiB. What the user has set with
+    `MALLOC_MMAP_MAX_` and the like cannot be read, so it is lost. Without glibc nothing changes.
 
     Args:
         most: bytes of the process above which `check` goes back to the C library's own way; half of the machine's
-            memory by default.
+            memory by default, whatever the limit of a container; 0: never.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -62,7 +75,7 @@ class KeptMemory:
 
     def check(self) -> None:
         """Ends keeping memory if the process has too much of it."""
-        if self._keeps and self._most and _resident_bytes() > self._most:
+        if self._keeps and self._most and own_bytes() > self._most:
             self.end()
 
     def end(self) -> None:
@@ -73,11 +86,3 @@ class KeptMemory:
             self._library.mallopt(_MMAP_THRESHOLD, _LARGEST_THRESHOLD)
             self._library.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_THRESHOLD)
             self._library.malloc_trim(0)
-
-
-def _resident_bytes() -> int:
-    """The memory of this process; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return 0
