@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith import runtime
 from bertsmith.allocator import KeptMemory, own_bytes
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
@@ -100,3 +101,14 @@ def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
         ended = faults_of_an_array()
     assert kept < BYTES / PAGE / 100
     assert ended > BYTES / PAGE / 2
+
+
+def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(runtime, "CONTAINER_LIMITS", (str(limit), str(tmp_path / "absent")))
+    whole = runtime.memory_bytes()
+    limit.write_text(f"{whole // 2}\n", encoding="ascii")
+    assert runtime.memory_bytes() == whole // 2
+    for text in ("max\n", f"{2**62}\n"):
+        limit.write_text(text, encoding="ascii")
+        assert runtime.memory_bytes() == whole

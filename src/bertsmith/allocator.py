@@ -52,7 +52,7 @@ class KeptMemory:
 
     Args:
         most: bytes of the process above which `check` goes back to the C library's own way; half of the machine's
-            memory by default, whatever the limit of a container; 0: never.
+            memory by default; 0: never.
     """
 
     def __init__(self, most: int | None = None) -> None:

@@ -5,6 +5,7 @@ torch. A precision is used only if the hardware supports it natively. If it woul
 fp32 is used instead, and a warning says so.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -12,6 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
@@ -31,6 +33,8 @@ TRAINING_TOKENS = {"cpu": 4096, "cuda": 16384, "meta": 4096}
 # How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
 # CPUs, which sum in a different order.
 BATCH_TOLERANCE = 1e-5
+# Where Linux has the limit of memory of a container: cgroups of version 2 and 1.
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -324,8 +328,12 @@ def _processor_name() -> str:
 
 
 def memory_bytes() -> int:
-    """The memory of the machine in bytes; 0 if unknown."""
+    """The memory of the machine, or of the container if that has less, in bytes; 0 if unknown."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
         return 0
+    for path in CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
+            found.append(int(Path(path).read_text(encoding="ascii")))
+    return min(found)
