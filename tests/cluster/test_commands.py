@@ -15,6 +15,7 @@ import pytest
 
 from bertsmith.cluster import corpus, predictions, vectors, words
 from bertsmith.cluster import engine as cluster_engine
+from bertsmith.encoding.onnx_session import num_threads
 from cli.conftest import run  # noqa: F401
 from cli.test_predicting import write_model
 from cluster import test_two_nodes
@@ -100,6 +101,7 @@ def test_a_driver_that_is_killed_resumes_with_what_is_left(
     program = [sys.executable, str(PROGRAM), address, "killed.log", str(STOP), *line_of(name, "many"), *on_cluster]
     paths = environment()
     paths["PYTHONPATH"] += f"{os.pathsep}{PROGRAM.parents[1]}"
+    paths["OMP_NUM_THREADS"] = str(num_threads())  # as here, so that sums have the same order
     with open("lines.txt", "rb") as stdin:
         killed = subprocess.run(program, env=paths, stdin=stdin, check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
