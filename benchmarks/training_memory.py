@@ -35,7 +35,7 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 ARCHITECTURES = ("bert", "openai-gpt", "awd-lstm", "elmo")
-SIDES = ("kept", "library")
+SIDES = ("kept", "glibc")
 DOCUMENTS, WORDS = 200, 2_000
 
 
@@ -57,9 +57,9 @@ def train_once(corpus: Path, architecture: str, side: str, steps: int) -> None:
     """Trains in this process, and prints the seconds of a step, the peak of memory in MB, and the digest."""
     torch.set_num_threads(1)
     clock = Clock()
-    library = mock.patch.object(KeptMemory, "__enter__", lambda memory: memory)
+    own_way = mock.patch.object(KeptMemory, "__enter__", lambda memory: memory)
     with tempfile.TemporaryDirectory() as place, quiet(), timed_steps(clock):
-        with library if side == "library" else contextlib.nullcontext():
+        with own_way if side == "glibc" else contextlib.nullcontext():
             pretrain(corpus, Path(place) / "run", architecture=architecture, size="tiny", steps=steps, device="cpu")
         digest = digest_of_tensors(load_any(Path(place) / "run" / "model").tensors)
     seconds = (clock.stamps[-1] - clock.stamps[2]) / (len(clock.stamps) - 3)
@@ -98,7 +98,7 @@ def main() -> None:
             assert len({digest for lines in found.values() for *_, digest in lines}) == 1, "equal parameters"
             seconds = {side: [one for one, *_ in lines] for side, lines in found.items()}
             cells[architecture] = {
-                "times as fast": ratio_summary(seconds["kept"], seconds["library"]),
+                "times as fast": ratio_summary(seconds["kept"], seconds["glibc"]),
                 "seconds of a step": {side: spread(values) for side, values in seconds.items()},
                 "peak of memory, MB": {side: round(max(one[1] for one in found[side])) for side in SIDES},
             }

@@ -71,14 +71,14 @@ class KeptMemory:
 
     def __exit__(self, *error: object) -> None:
         """Returns what is free."""
-        self.end()
+        self._end()
 
     def check(self) -> None:
         """Ends keeping memory if the process has too much of it."""
         if self._keeps and self._most and own_bytes() > self._most:
-            self.end()
+            self._end()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """From now on, large arrays are mapped and unmapped again; what is free is returned to the kernel."""
         if self._keeps and self._library is not None:
             self._keeps = False

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
@@ -185,10 +186,16 @@ def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(t
     assert "is better than the fine-tuned model" in page
 
 
+@pytest.mark.parametrize("has_seen_labels", [False, True])
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
-def test_the_saved_linear_model_answers_what_the_baseline_predicted(kind: str, tmp_path: Path) -> None:
+def test_the_saved_linear_model_answers_what_the_baseline_predicted(
+    kind: str, has_seen_labels: bool, tmp_path: Path
+) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of(kind)
     job = FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS)
+    if has_seen_labels:
+        trained = load_any(write_base_model(tmp_path / "trained", seed=1))
+        job = job.on_base(trained, SETTINGS, HOPELESS, untrained=job.folder)
     found = baselines_of(job, tmp_path, resume=False)
     (result,) = (one for one in found.results if one["name"] == VECTORS)
     assert found.linear is not None

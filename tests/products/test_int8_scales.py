@@ -5,19 +5,18 @@ import copy
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
-from model.examples import random_batch, shake
-from products.test_prepared import INT8, LENGTHS, wide_model
-from tasks.architecture_samples import ARCHITECTURES, config_of
+from model.examples import random_batch
+from products.test_prepared import INT8, LENGTHS, model_of, wide_model
+from tasks.architecture_samples import ARCHITECTURES
 
 
-def calibrated(model: BertModel, batch: Batch) -> dict[str, InputScale]:
+def calibrated(model: TransformerEncoder, batch: Batch) -> dict[str, InputScale]:
     observed = copy.deepcopy(model)
     observe(observed)
     torch.testing.assert_close(observed(batch), model(batch))
@@ -43,10 +42,7 @@ def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkey
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_fixed_scales_of_every_architecture_stay_close_to_fp32(architecture: str) -> None:
-    config = config_of(architecture)
-    sizes = {"vocabulary": config.vocab_size, "num_segments": config.type_vocab_size}
-    model, batch = new_encoder(config).eval().requires_grad_(False), random_batch([*LENGTHS, 40], **sizes)
-    shake(model)
+    model, batch = model_of(architecture)
     exact, scales = model(batch), calibrated(model, batch)
     found = prepare(copy.deepcopy(model), INT8, scales=scales)
     assert isinstance(found.layers[0].output, FixedInt8Linear)

@@ -12,6 +12,7 @@ from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
+from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.products.int8_linear import Int8Linear, quantise_tokens, quantise_weight
 from bertsmith.products.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
@@ -26,6 +27,16 @@ def wide_model(**changes: object) -> BertModel:
     model = BertModel(small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128, **changes)).eval()
     shake(model)
     return model.requires_grad_(False)
+
+
+def model_of(architecture: str) -> tuple[TransformerEncoder, Batch]:
+    """A model, and rows of which one is longer than a window of local attention."""
+    config = config_of(architecture)
+    sizes = {"vocabulary": config.vocab_size, "num_segments": config.type_vocab_size}
+    model = new_encoder(config).eval().requires_grad_(False)
+    assert isinstance(model, TransformerEncoder)
+    shake(model)
+    return model, random_batch([*LENGTHS, 40], **sizes)
 
 
 @pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
@@ -49,11 +60,8 @@ def test_int8_stays_close_to_fp32(hidden_act: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_int8_of_every_architecture_stays_close_to_fp32(architecture: str) -> None:
-    """Rows shorter and longer than a window of local attention; all positions, or one that represents a row."""
-    config = config_of(architecture)
-    sizes = {"vocabulary": config.vocab_size, "num_segments": config.type_vocab_size}
-    model, batch = new_encoder(config).eval().requires_grad_(False), random_batch([*LENGTHS, 40], **sizes)
-    shake(model)
+    """All positions, or one that represents a row."""
+    model, batch = model_of(architecture)
     exact, read = model(batch), model.read_of_rows(batch)
     prepared = prepare(copy.deepcopy(model), INT8)
     for found, expected in (

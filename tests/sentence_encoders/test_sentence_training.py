@@ -14,6 +14,7 @@ import bertsmith
 from bertsmith.datasets.examples import TextExample, TripletExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json
+from bertsmith.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
 from bertsmith.sentence_encoders import few_labels
 from bertsmith.sentence_encoders.evaluation import clustering_v_measure
 from bertsmith.sentence_encoders.few_labels import contrastive_pairs
@@ -175,6 +176,16 @@ def test_few_labels_train_vectors_and_then_a_layer_and_resume_to_the_same_bytes(
     (tmp_path / "run" / "report.json").unlink()
     bertsmith.finetune(base, "classification", tmp_path / "run", resume=True, **given)
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == layer
+
+
+def test_baselines_of_few_labels_read_vectors_that_have_not_seen_the_labels(base: str, tmp_path: Path) -> None:
+    records = [{"text": f"the {word} film", "label": name} for name, part in (("+", GOOD), ("-", BAD)) for word in part]
+    train = lines_file(tmp_path / "few.jsonl", *records)
+    for recipe in ("auto", "setfit"):
+        given = {"train": train, "dev": train, "recipe": recipe, "seeds": 1, "precision": "fp32", "device": "cpu"}
+        bertsmith.finetune(base, "classification", tmp_path / recipe, **given)
+    for name in (LINES_FILE, WEIGHTS_FILE):
+        assert (tmp_path / "auto" / name).read_bytes() == (tmp_path / "setfit" / name).read_bytes()
 
 
 def test_one_class_only_is_refused_for_few_labels() -> None:

@@ -26,7 +26,7 @@ def adapt(
     ],
     texts: Annotated[
         list[Path],
-        typer.Argument(metavar="TEXT", help="domain text: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
+        typer.Argument(metavar="TEXT...", help="domain text: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the adapted model")

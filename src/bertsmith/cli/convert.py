@@ -131,7 +131,7 @@ def inspect(
 
 
 def models(
-    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="folders to search for them")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR...", help="folders to search for them")] = None,
     json: JsonOption = False,
 ) -> None:
     """List the published checkpoints, and which of them are on this machine; nothing is downloaded."""

@@ -23,7 +23,7 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folde
 def ask(
     model: ModelArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a text file in UTF-8 (also .gz, .zst)")],
-    questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="one or more questions")],
+    questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="one or more questions")],
     top: Annotated[int, typer.Option(min=1, help="maximum number of answers to a question")] = 1,
     json: JsonOption = False,
     device: DeviceOption = "auto",

@@ -48,7 +48,7 @@ def fill(
 def next_sentence(
     model: ModelOption,
     first: Annotated[str, typer.Argument(metavar="A", help="a sentence")],
-    seconds: Annotated[list[str], typer.Argument(metavar="B", help="one or more possible next sentences")],
+    seconds: Annotated[list[str], typer.Argument(metavar="B...", help="one or more possible next sentences")],
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",

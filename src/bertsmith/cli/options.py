@@ -89,7 +89,7 @@ MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
 TextArguments = Annotated[
     list[Path],
-    typer.Argument(metavar="TEXT", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
+    typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
 ]
 
 

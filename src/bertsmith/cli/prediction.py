@@ -250,7 +250,7 @@ def _print(found: "Evaluation | Int8Report", json: bool) -> None:
 def glue(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
+        typer.Argument(metavar="RUN...", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
     ],
 ) -> None:
     """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""

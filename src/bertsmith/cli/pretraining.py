@@ -91,7 +91,7 @@ def pretrain(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders; several are compared")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders; several are compared")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="output file [RUN/report.html; for several runs ./report-RUN-RUN.html]"),

@@ -84,7 +84,7 @@ def convert(
 
 def neighbours(
     vectors: VectorsArgument,
-    words: Annotated[list[str], typer.Argument(metavar="WORD", help="one or more words")],
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="one or more words")],
     count: Annotated[int, typer.Option(min=1, help="number of neighbours")] = 10,
     lowercase: LowercaseOption = False,
     json: JsonOption = False,

@@ -126,7 +126,7 @@ class Pretraining(Kept):
         around = (first - start) + (end - third) + _EVALUATIONS * evaluation
         steps = int((bench.budget.processor_seconds - (end - start) - around) / step)
         if steps < 1:
-            raise too_short(self.name, bench.budget, (end - start) + around + step, "a trial with a single step")
+            raise too_short(self.name, bench.budget, (end - start) + around + step, "a trial followed by a single step")
         return {
             "processor_seconds": round(end - start, 3),
             "budget": {"steps": steps, "evaluate_every": -(-steps // _EVALUATIONS)},

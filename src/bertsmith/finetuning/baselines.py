@@ -268,7 +268,7 @@ class _Computation:
     @functools.cached_property
     def _encoder(self) -> FrozenEncoder:
         with said_once():
-            return load_frozen_encoder(self.job.folder, device=self.job.runtime.device)
+            return load_frozen_encoder(self.job.untrained, device=self.job.runtime.device)
 
     def _encoded(self, examples: Sequence[Example], task: Task | None = None) -> Vectors:
         return text_vectors(self._encoder, task or self.task, examples, self._encoder.choice("last"))

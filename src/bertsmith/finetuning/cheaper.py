@@ -9,6 +9,7 @@ import torch
 
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
+from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model_files.metadata import ModelMetadata
@@ -104,7 +105,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
     settings = dataclasses.replace(job.task.spec.settings, pooling="mean")  # the mean over the windows of long texts
     spec = dataclasses.replace(job.task.spec, reads="mean", settings=settings)
     head = task_for(spec).head
-    loaded = load_for_task(job.folder, head, keep_head=False)
+    loaded = load_for_task(job.untrained, head, keep_head=False)
     layer = loaded.model.output_layer
     with torch.no_grad():
         layer.get_parameter("weight").copy_(torch.from_numpy(linear.weight))
@@ -113,16 +114,16 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         task=spec.kind,
         labels=spec.labels,
         spec=spec.to_dict(),
-        trained_on=job.digests(),
+        trained_on={**job.digests(), "base": digest_of_tensors(job.untrained.tensors)},
         training={
             "examples": result["train_examples"],
             "dev_examples": len(job.data.dev),
             "penalty": linear.penalty,
             "seed": job.training.seed,
         },
-        steps=job.folder.metadata.steps,
-        tokens=job.folder.metadata.tokens,
-        continued_from=job.folder.metadata.continued_from,
+        steps=job.untrained.metadata.steps,
+        tokens=job.untrained.metadata.tokens,
+        continued_from=job.untrained.metadata.continued_from,
         scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)

@@ -194,7 +194,7 @@ class _Search:
         """The number and the values of the next trials, at most `most`; none at the end.
 
         Args:
-            drawn: one process trains a trial as it is entered, which needs neither.
+            drawn: whether they are needed; a process that trains by itself draws the values as it enters the trial.
         """
         states = _optuna().trial.TrialState
         finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
@@ -227,7 +227,7 @@ class _Search:
         return from_all_ranks(on_every_rank(train, rank), rank)[: len(upcoming)]
 
     def attempt_of_all(self, study: Any, upcoming: Mapping[str, Any], rank: Rank) -> dict[str, Any]:
-        """The same of one trial whose steps all processes share; without an end if it falls behind."""
+        """The scores of one trial whose steps all processes share, as in `attempts`; no end if it falls behind."""
         by_epoch: list[dict[str, float]] = []
 
         def judge(scores: Mapping[str, float]) -> None:

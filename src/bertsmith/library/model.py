@@ -104,7 +104,7 @@ class Model:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         assert embedder is not None, "a model"
-        self._embedders: dict[str, Embedder] = {repr((None, None, None)): embedder}
+        self._embedders = {(embedder.pooling, embedder.normalize, embedder.prompt): embedder}
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
@@ -290,10 +290,8 @@ class Model:
         """
         checked = checked_sentences(sentences)
         with self._lock:
-            key = repr(layers)  # as in `_embedder_of`
-            if key not in self._features:
-                self._features[key] = TokenFeatures(self.encoder, layers=layers)
-            features = self._features[key]
+            features = TokenFeatures(self.encoder, layers=layers)  # refuses what cannot be a key
+            features = self._features.setdefault(layers, features)
         with silently():
             return features.word_vectors(checked)
 
@@ -373,11 +371,9 @@ class Model:
         return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
-        key = repr((pooling, normalize, prompt))  # a wrong type may have no hash; `varied` refuses it
         with self._lock:
-            if key not in self._embedders:
-                self._embedders[key] = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
-            return self._embedders[key]
+            varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
+            return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
     def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
         """The predictions of texts and pairs, computed separately if both are given."""

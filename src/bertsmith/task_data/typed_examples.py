@@ -25,8 +25,6 @@ from bertsmith.errors import InputError
 from bertsmith.progress import counted
 from bertsmith.tasks.task import TaskSpec
 
-_SHOWN = 60  # characters of a value that a message shows
-
 # The fields of a JSON line; all may also have an "id".
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -114,7 +112,7 @@ def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
     if spec.kind == "tagging" and "words" in values:
         words = values["words"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(expected=f"a list of words in {place}", found=repr(words)[:_SHOWN], fix="correct the line")
+            raise InputError(expected=f"a list of words in {place}", found=brief(words), fix="correct the line")
         empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
         if empty is not None:
             raise InputError(
@@ -150,9 +148,9 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
         good = isinstance(value, str)
     if not good:
         what = "a list of at least two texts" if field == "endings" else "a text"
-        others = f", only {', '.join(map(repr, values))}" if values else ""
+        others = f", only {', '.join(map(brief, values))}" if values else ""
         raise InputError(
             expected=f"{what} as {field!r} in {place}",
-            found=f"no such key{others}"[:_SHOWN] if field not in values else repr(value)[:_SHOWN],
+            found=f"no such key{others}" if field not in values else brief(value),
             fix=f"add {field!r}" if field not in values else "correct the line",
         )

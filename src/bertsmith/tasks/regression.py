@@ -81,10 +81,11 @@ class RegressionTask(TaskWithLoss):
                         found=repr(example.label),
                         fix="correct the row, or scale the numbers",
                     )
-        if training and len(set(_gold(examples).tolist())) < 2:
+        numbers = set(_gold(examples).tolist()) if training else set()
+        if len(numbers) == 1:
             raise InputError(
                 expected="different numbers in the training examples",
-                found=f"{_gold(examples)[0]:g} in each",
+                found=f"{numbers.pop():g} in each",
                 fix="add examples with other numbers, or name another column with --label-column",
             )
 
