@@ -101,3 +101,17 @@ def test_an_interruption_between_writing_and_counting_writes_no_line_twice(tmp_p
             list(written(model, out, "local"))
     assert len(list(written(model, out, "local", resume=True))) == len(LINES) - 6
     assert out.read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_a_kill_between_the_last_two_steps_leaves_nothing_in_the_way(tmp_path, monkeypatch) -> None:
+    model, out = write_model(tmp_path / "task", "single"), tmp_path / "many.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+        list(written(model, out, "local"))
+    state = out.with_name("many.jsonl.partial.json")
+    assert state.exists()
+    complete = out.read_bytes()
+    out.rename(tmp_path / "kept.jsonl")
+    assert len(list(written(model, out, "local", resume=True))) == len(LINES)
+    assert out.read_bytes() == complete
+    assert not state.exists()

@@ -210,6 +210,13 @@ def test_a_tokenizer_whose_pieces_include_the_space_before_them_is_refused(tmp_p
     assert not (tmp_path / "corpus").exists()
 
 
+def test_a_path_is_no_tokenizer(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", STORY)
+    with pytest.raises(ConfigError, match="expected a tokenizer; found str; take that of"):
+        build_corpus([path], "vocab.txt", tmp_path / "corpus")  # type: ignore[arg-type]
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_a_killed_process_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", STORY)
     monkeypatch.setattr(encode, "_encode_here", sys.exit)

@@ -158,6 +158,12 @@ def build_corpus(
 
 def _require_fit(tokenizer: Tokenizer) -> None:
     """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads."""
+    require(
+        isinstance(tokenizer, Tokenizer),
+        expected="a tokenizer",
+        found=type(tokenizer).__name__,
+        fix="take that of `bertsmith.learn_vocabulary` or of `bertsmith.load`",
+    )
     special, template = tokenizer.vocabulary.special, tokenizer.template
     require(
         bool(special.cls and special.sep) and bool(template.start and template.end),

@@ -75,6 +75,8 @@ class _Unfinished:
         self.done = 0
         self._counted = (0, 0, "")  # lines, bytes and digest; Ctrl-C may come between any two assignments
         self._digest, self._waiting, self._before = RunningDigest(), collections.deque[str](), ""
+        if not self.path.exists():  # the process was killed when the predictions had just become complete
+            self.state.unlink(missing_ok=True)
         if not self.state.exists():
             return
         if not (resume or replace):
@@ -87,11 +89,10 @@ class _Unfinished:
             self.state.unlink()  # so that it is never read next to another file
             return
         before = read_json(self.state)
-        size = self.path.stat().st_size if self.path.exists() else 0
         if (
             misfit(before, _STATE)
             or before["made_of"] != json.loads(json.dumps(self.made_of))
-            or before["bytes"] > size
+            or before["bytes"] > self.path.stat().st_size
         ):
             raise RunError(
                 expected=f"the models and options that the predictions in '{self.path}' were started with",
