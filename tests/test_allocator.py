@@ -73,6 +73,11 @@ def test_too_much_memory_ends_it() -> None:
     assert max(kept) < min(again), (kept, again)
 
 
+def test_processes_on_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert KeptMemory().most == runtime.memory_bytes() // 8
+
+
 def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     with KeptMemory() as memory:

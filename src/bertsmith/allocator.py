@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from bertsmith.runtime import memory_bytes
+from bertsmith.runtime import Rank, memory_bytes
 
 _KEPT_BYTES = 16 << 20
 # Parameters of mallopt in malloc.h.
@@ -51,14 +51,15 @@ class KeptMemory:
     `MALLOC_MMAP_MAX_` and the like cannot be read, so it is lost. Without glibc nothing changes.
 
     Args:
-        most: bytes of the process above which `check` goes back to the C library's own way; half of the machine's
-            memory by default; 0: never.
+        most: bytes of the process above which `check` goes back to the C library's own way; by default half of the
+            machine's memory, divided by the processes that `torchrun` started on it; 0: never.
     """
 
     def __init__(self, most: int | None = None) -> None:
         library = ctypes.CDLL(None)
         self._library = library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
-        self._most = memory_bytes() // 2 if most is None else most
+        share = memory_bytes() // 2 // Rank.from_environment().local_count
+        self.most = share if most is None else most
         self._keeps = False
 
     def __enter__(self) -> Self:
@@ -75,7 +76,7 @@ class KeptMemory:
 
     def check(self) -> None:
         """Ends keeping memory if the process has too much of it."""
-        if self._keeps and self._most and own_bytes() > self._most:
+        if self._keeps and self.most and own_bytes() > self.most:
             self._end()
 
     def _end(self) -> None:

@@ -112,12 +112,14 @@ class Rank:
         index: its number, from 0.
         count: the number of processes.
         local_index: its number among those on the same machine.
+        local_count: the number of those.
         restarts: how often `torchrun` has started the processes again because one of them ended.
     """
 
     index: int = 0
     count: int = 1
     local_index: int = 0
+    local_count: int = 1
     restarts: int = 0
 
     @staticmethod
@@ -127,6 +129,7 @@ class Rank:
             index=int(os.environ.get("RANK", "0")),
             count=int(os.environ.get("WORLD_SIZE", "1")),
             local_index=int(os.environ.get("LOCAL_RANK", "0")),
+            local_count=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
             restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
