@@ -3,18 +3,27 @@
 Own scores are measured on dev data, published ones on the hidden test data: close, but not the same.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.datasets.glue import GLUE, glue_average
 from bertsmith.errors import InputError
 from bertsmith.files import read_json
-from bertsmith.results.published_scores import GLUE_COLUMNS, GLUE_TABLE
+from bertsmith.results.published_scores import (
+    GLUE_COLUMNS,
+    GLUE_NOTE,
+    GLUE_TABLE,
+    GLUE_TRAIN_SIZES,
+    HEADLINES,
+    table_average,
+)
 
-_COLUMNS = {"mnli": "MNLI-m", "mnli-mm": "MNLI-mm"} | {
-    key: task.title for key, task in GLUE.items() if task.title in GLUE_COLUMNS
+_KEYS = {"MNLI-m": "mnli", "MNLI-mm": "mnli-mm"} | {
+    task.title: key for key, task in GLUE.items() if task.title != "MNLI"
 }
-_SHOWN = ("BERT base", "BERT large")
+_ROWS = tuple(_KEYS[column] for column in GLUE_COLUMNS)
+_WIDTH = 100
 
 
 def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
@@ -42,17 +51,35 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
 
 
 def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The lines of the table: one per task, then the averages; scores times 100."""
-    published = {row.system: dict(zip(GLUE_COLUMNS, row.scores, strict=True)) for row in GLUE_TABLE}
-    lines = [f"{'task':<10}{'own dev score':<34}" + "".join(f"{system + ' (test)':>20}" for system in _SHOWN)]
-    for key, own in scores.items():
-        cells = ", ".join(f"{name} {100 * own[name]:.1f}" for name in GLUE[key].metrics if name in own)
-        there = [published[system].get(_COLUMNS.get(key, "")) for system in _SHOWN]
-        lines.append(f"{key:<10}{cells:<34}" + "".join(f"{'-' if value is None else value:>20}" for value in there))
+    """The lines of the published table with a column of own scores, of scores on other sets, averages and a note.
+
+    Scores are times 100. The average of the table is that of the paper: the mean of its rows. The averages below it
+    count each task once, as the leaderboard does.
+    """
+    lines = [_line("task", "training", "own dev score", [row.system for row in GLUE_TABLE])]
+    for number, (key, size) in enumerate(zip(_ROWS, GLUE_TRAIN_SIZES, strict=True)):
+        lines.append(_line(key, size, _own(key, scores), [row.scores[number] for row in GLUE_TABLE]))
+    own = [scores.get(key, {}).get(GLUE[key].metric) for key in _ROWS]
+    known = [value for value in own if value is not None]
+    average = f"{100 * table_average(known):.1f}" if len(known) == len(own) else "-"
+    lines.append(_line("average", "", average, [row.average for row in GLUE_TABLE]))
+    lines += [_line(key, "-", _own(key, scores), ["-"] * len(GLUE_TABLE)) for key in scores if key not in _ROWS]
     for with_wnli in (False, True):
-        what = "average with WNLI" if with_wnli else "average without WNLI"
+        what = f"average {'with' if with_wnli else 'without'} WNLI, each task once"
         try:
             lines.append(f"{what}: {100 * glue_average(scores, with_wnli=with_wnli):.1f}")
         except InputError as missing:
             lines.append(f"{what}: incomplete; {missing.expected.removesuffix(' for the GLUE score')} is missing")
-    return lines
+    return [*lines, HEADLINES["glue"].text(), *textwrap.wrap(GLUE_NOTE, _WIDTH)]
+
+
+def _own(key: str, scores: Mapping[str, Mapping[str, float]]) -> str:
+    """The scores of a task in its official metrics, or a dash."""
+    own = scores.get(key, {})
+    return ", ".join(f"{name} {100 * own[name]:.1f}" for name in GLUE[key].metrics if name in own) or "-"
+
+
+def _line(name: str, size: str, own: str, published: Sequence[object]) -> str:
+    """A line of the table; a column of published scores is as wide as the name of its system."""
+    there = [f"{value:>{len(row.system) + 2}}" for row, value in zip(GLUE_TABLE, published, strict=True)]
+    return f"{name:<9}{size:<10}{own:<28}" + "".join(there)

@@ -19,7 +19,7 @@ from bertsmith.reports.scores import details
 from bertsmith.results.baseline_lines import rows_of_baselines, verdict
 from bertsmith.results.comparison import Comparison, compare
 from bertsmith.results.finished_run import COUNTS, FinishedRun, read_run, table_cells
-from bertsmith.results.published_scores import PublishedScore, dev_scores
+from bertsmith.results.published_scores import HEADLINES, PublishedScore, dev_scores
 from bertsmith.training.run_folder import RunFolder, flat
 
 _NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers report
@@ -145,7 +145,7 @@ def _trials(run: FinishedRun) -> str:
 
 
 def _scores(shown: Sequence[FinishedRun]) -> str:
-    """One row per score and run, the score that selected the model first, followed by published scores."""
+    """One row per score and run, the score that selected the model first, then published scores; a note on the best."""
     folders = list(dict.fromkeys(one["folder"] for run in shown for one in run.report["runs"]))
     names = list(dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"])))
     rows = []
@@ -171,7 +171,9 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
         ]
     header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "standard deviation", *folders, "best model"]
     header.append("its 95% interval")
-    return html.section("Scores on the dev examples", html.table(rows, header))
+    tasks = dict.fromkeys(str(run.report.get("task")) for run in shown)
+    notes = [html.note(HEADLINES[task].text()) for task in tasks if task in HEADLINES]
+    return html.section("Scores on the dev examples", html.table(rows, header), *notes)
 
 
 def _baselines(shown: Sequence[FinishedRun]) -> str:
