@@ -122,17 +122,30 @@ def test_a_sequence_gives_the_same_alone_and_in_a_batch():
         assert torch.allclose(alone, together[row], atol=1e-12)
 
 
-@pytest.mark.parametrize(("causal", "seen"), [(False, True), (True, False)])
-def test_a_later_token_changes_earlier_outputs_unless_the_model_is_causal(causal, seen):
-    """Bidirectional by default; a left-to-right model sees only the left."""
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_layer_output_depends_on_every_token_or_in_a_causal_model_on_those_before_it(causal):
+    """One token after the other is changed; another sequence of the batch never changes."""
     model = BertModel(small_config(is_causal=causal)).double()
     shake(model)
-    batch = random_batch([9])
-    changed = dataclasses.replace(batch, token_ids=batch.token_ids.clone())
-    changed.token_ids[-1] = (changed.token_ids[-1] + 1) % VOCABULARY
-    before, after = model(batch), model(changed)
-    assert torch.equal(before[:-1], after[:-1]) is not seen
-    assert not torch.equal(before[-1], after[-1])
+    batch = random_batch([9, 4])
+
+    def layer_outputs(token_ids: torch.Tensor) -> torch.Tensor:
+        trace = Trace()
+        model(dataclasses.replace(batch, token_ids=token_ids), trace=trace)
+        return torch.stack(trace.hidden_states)  # [L + 1, T, D]
+
+    before = layer_outputs(batch.token_ids)
+    positions = torch.arange(9)
+    for changed in range(9):
+        token_ids = batch.token_ids.clone()
+        token_ids[changed] = (token_ids[changed] + 1) % VOCABULARY
+        moved = (layer_outputs(token_ids) - before).abs().amax(dim=-1)  # [L + 1, T]
+        assert (moved[0] > 0).nonzero().flatten().tolist() == [changed], "embeddings see one token"
+        seen = positions >= changed if causal else torch.ones(9, dtype=torch.bool)
+        for layer in moved[1:]:
+            assert (layer[:9][seen] > 1e-6).all(), (changed, layer)
+            assert (layer[:9][~seen] == 0).all(), (changed, layer)
+            assert (layer[9:] < 1e-12).all(), (changed, layer)
 
 
 def test_without_positions_the_encoder_is_permutation_equivariant():
