@@ -119,5 +119,9 @@ def test_planted_analogies_are_learned_from_text(tmp_path):
                 asked += 1
                 right += analogy(result, a, b, c)[0].word == d
     assert right / asked > 0.9
+    questions = tmp_path / "questions.txt"
+    questions.write_text(": capitals\nStockholm Sweden Cairo Egypt\n: verbs\nhad has was is\n", encoding="utf-8")
+    scores = {one.name: (one.correct, one.asked, one.left_out) for one in score_analogies(result, questions)}
+    assert scores == {"capitals": (1, 1, 0), "verbs": (1, 1, 0), "total": (2, 2, 0)}
     assert result.vector("cairo") is not None
     np.testing.assert_array_equal(result.vector("Was"), result.vector("was"))
