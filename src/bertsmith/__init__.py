@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bertsmith.library.model import Model
     from bertsmith.library.retrieval import score_searches, search_passages
     from bertsmith.library.training import finetune, pretrain, write_report
+    from bertsmith.library.translation import train_translation, translate
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
     from bertsmith.library.word_senses import compare_contexts, find_senses
@@ -90,6 +91,8 @@ _LAZY = {
     "run_demo": "bertsmith.demo.run",
     "score_searches": "bertsmith.library.retrieval",
     "search_passages": "bertsmith.library.retrieval",
+    "train_translation": "bertsmith.library.translation",
+    "translate": "bertsmith.library.translation",
     "write_report": "bertsmith.library.training",
 }
 
@@ -140,6 +143,8 @@ __all__ = [
     "run_demo",
     "score_searches",
     "search_passages",
+    "train_translation",
+    "translate",
     "write_report",
 ]
 
