@@ -194,8 +194,9 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
     base, data = write_base_model(tmp_path / "base"), data_of(kind)
     job = FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS)
     if has_seen_labels:
-        trained = load_any(write_base_model(tmp_path / "trained", seed=1))
-        job = job.on_base(trained, SETTINGS, HOPELESS, untrained=job.folder)
+        untrained = job.folder
+        job = job.on_base(load_any(write_base_model(tmp_path / "trained", seed=1)), SETTINGS, HOPELESS)
+        job.untrained = untrained
     found = baselines_of(job, tmp_path, resume=False)
     (result,) = (one for one in found.results if one["name"] == VECTORS)
     assert found.linear is not None

@@ -62,7 +62,7 @@ class FinetuningJob:
 
     Attributes:
         task: the task, its rows no longer than the model reads.
-        untrained: the model folder from which baselines take frozen vectors: one that has not seen the labels.
+        untrained: the model folder from which baselines take frozen vectors, which must not have seen the labels.
         head: the head of the task, or the user's in its place.
         teaching: a teacher to learn from, see `taught_by`; None by default.
         recipe: its learning rate and the like.
@@ -178,27 +178,18 @@ class FinetuningJob:
         changed.teaching = teaching
         return changed
 
-    def on_base(
-        self,
-        folder: ModelFolder,
-        chosen: FinetuningSettings,
-        recipe: RecipeSettings,
-        untrained: ModelFolder | None = None,
-    ) -> "FinetuningJob":
+    def on_base(self, folder: ModelFolder, chosen: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same encoded examples on a base model with the same tokenizer.
 
         Args:
             chosen: what the head reads and how it starts; a probe runs on the new model.
-            untrained: the model from which the base model was trained, if that has seen the labels.
         """
         theirs, ours = folder.require_tokenizer(), self.tokenizer
         assert (theirs.vocabulary.digest, theirs.settings) == (ours.vocabulary.digest, ours.settings), "the same pieces"
         assert folder.config.max_tokens == self.folder.config.max_tokens, "the same rows"
         settings = dataclasses.replace(self.settings, reads=chosen.reads, start=chosen.start)
         encoded = (self.train, self.dev)
-        job = FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
-        job.untrained = untrained or folder
-        return job
+        return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
         units, counted_units = len(self.train), self.epoch_units()

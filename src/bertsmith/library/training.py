@@ -198,7 +198,9 @@ def finetune(
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size
         place = train_on_pairs(folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume)
-        base: BaseModel = checked.on_base(load_any(place), chosen, rates, untrained=checked.folder)
+        on_vectors = checked.on_base(load_any(place), chosen, rates)
+        on_vectors.untrained = checked.folder
+        base: BaseModel = on_vectors
         is_resumed = result_of_first_rank(lambda: resume and is_run(out), rank)
     elif continue_on is not None:
         text = TaskText(
