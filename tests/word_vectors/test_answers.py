@@ -75,6 +75,7 @@ def test_analogies_are_scored_by_section_and_unknown_words_are_counted(tmp_path)
     assert result == [("capitals", 2, 2, 1), ("verbs", 0, 1, 0), ("total", 2, 3, 1)]
     few = score_analogies(PAIRS, path, most_frequent=4)
     assert [(one.asked, one.left_out) for one in few] == [(1, 2), (0, 1), (1, 3)]
+    assert few[1].accuracy is None
     path.write_text("cairo egypt paris france\ncairo egypt rome italy\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"vectors of all four words of a question in .*; found none for 2 questions"):
         score_analogies(PAIRS, path)

@@ -46,9 +46,9 @@ class AnalogyScore:
     left_out: int
 
     @property
-    def accuracy(self) -> float:
-        """Of the questions that were asked; 0 if there are none."""
-        return self.correct / self.asked if self.asked else 0.0
+    def accuracy(self) -> float | None:
+        """Of the questions that were asked; None if there are none."""
+        return self.correct / self.asked if self.asked else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
