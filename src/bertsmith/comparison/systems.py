@@ -212,12 +212,15 @@ SYSTEMS: dict[str, System] = {
     ),
     "glove": MeanOfWords(about="mean of GloVe vectors", source=WordVectorTraining(name="glove", method="glove")),
     "ppmi": MeanOfWords(about="mean of PPMI vectors", source=WordVectorTraining(name="ppmi", method="ppmi")),
+    "awd-lstm-frozen": FrozenMean(about="mean of the AWD-LSTM's vectors, AWD-LSTM frozen", source=AWD_LSTM),
     "awd-lstm": FineTuned(about="AWD-LSTM, pre-trained and fine-tuned", source=AWD_LSTM),
     "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
     "elmo-frozen": FrozenMean(about="mean of ELMo's vectors, ELMo frozen", source=ELMO),
     "elmo-bilstm": FineTuned(
         about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, settings={"reads": "bilstm", "bilstm_cells": 128}
     ),
+    "elmo": FineTuned(about="ELMo, pre-trained and fine-tuned", source=ELMO),
+    "gpt-frozen": FrozenMean(about="mean of GPT's vectors, GPT frozen", source=GPT),
     "gpt": FineTuned(about="GPT, pre-trained and fine-tuned", source=GPT),
     "random": FineTuned(about="the network of bert, fine-tuned without pre-training", source=Untrained(like=BERT)),
     "bert-frozen": FrozenMean(about="mean of BERT's vectors, BERT frozen", source=BERT),
