@@ -36,8 +36,8 @@ def compare(
         typer.Option(
             metavar="A,B,...",
             help="one-hot, tf-idf, word2vec, glove, ppmi, awd-lstm-frozen, awd-lstm, ulmfit, elmo-frozen, elmo-bilstm, "
-            "elmo, gpt-frozen, gpt, random, bert-frozen, bert, starter, and model folders or hub ids, which are "
-            "fine-tuned "
+            "elmo-bilstm-attention, elmo, gpt-frozen, gpt, random, bert-frozen, bert, starter, and model folders or "
+            "hub ids, which are fine-tuned "
             "[all but starter; without --corpus one-hot, tf-idf, starter]",
         ),
     ] = "",
