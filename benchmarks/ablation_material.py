@@ -20,7 +20,7 @@ from finetuning_recipes import FILES, KINDS, drawn, examples_of
 
 import bertsmith
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.examples import Example, QuestionExample, TextExample
 from bertsmith.documents.docstrings import docstring_documents
 from bertsmith.documents.readers import Document, read_documents
 from bertsmith.documents.words import count_files
@@ -51,9 +51,9 @@ class Material:
 
     Attributes:
         folder: WORK/text.
-        data: a folder with `glue`, `nli` and `cls`, or None for tasks that need none.
+        data: a folder with `glue`, `nli`, `cls` and `squad`, or None for tasks that need none.
         dev: the most dev examples of a task.
-        length: tokens per row, of pairs of texts half as many again.
+        length: tokens per row, of pairs of texts and of questions with a part of their text half as many again.
     """
 
     folder: Path
@@ -94,9 +94,12 @@ class Material:
         kind, read = TASKS[name]
         train, dev = read(self)
         settings = default_settings(kind)
-        is_pair = isinstance(train[0], TextExample) and train[0].second is not None
-        length = SHORT if name in CUT else self.length + self.length // 2 * is_pair
-        spec = spec_for(kind, train, dataclasses.replace(settings, max_length=length))
+        asks = isinstance(train[0], QuestionExample)
+        has_two = asks or (isinstance(train[0], TextExample) and train[0].second is not None)
+        limits = {"max_length": SHORT if name in CUT else self.length + self.length // 2 * has_two}
+        if asks:
+            limits |= {"stride": self.length // 2, "max_question": self.length // 2}
+        spec = spec_for(kind, train, dataclasses.replace(settings, **limits))
         return spec, TaskData(train=train, dev=drawn(dev, self.dev, [0]))
 
     def sentences(self) -> list[list[str]]:
@@ -248,6 +251,7 @@ TASKS: dict[str, tuple[str, Callable[[Material], Labelled]]] = {
     "trec": (KINDS["trec"], _of_recipes("trec")),
     "cola": ("cola", _of_recipes("cola")),
     "topic": ("classification", _topics),
+    "squad": ("squad", _of_files("squad", "squad/train-v1.1-partial.json", "squad/dev-v1.1.json")),
     "word-order": ("classification", word_order),
     "next-sentence": ("classification", next_sentence),
 }

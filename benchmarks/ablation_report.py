@@ -127,8 +127,10 @@ def draw(questions: Mapping[str, Any], path: Path) -> None:
     for axes, name in zip(grid[:, 0], names, strict=True):
         rows = questions[name]["rows"]
         for number, row in enumerate(rows):
-            axes.plot(row["values"], [number] * len(row["values"]), "o", color="#4878d0", markersize=4, alpha=0.6)
-            axes.plot([row["mean"]], [number], "|", color="#d1495b", markersize=12)
+            share = 0.01 if row["task"] == "squad" else 1.0  # whose scores are in percent
+            points = [share * value for value in row["values"]]
+            axes.plot(points, [number] * len(points), "o", color="#4878d0", markersize=4, alpha=0.6)
+            axes.plot([share * row["mean"]], [number], "|", color="#d1495b", markersize=12)
         axes.set_yticks(range(len(rows)), [f"{row['task']}: {row['arm']}" for row in rows], fontsize=7)
         axes.invert_yaxis()
         axes.set_title(questions[name]["title"], fontsize=8, loc="left")

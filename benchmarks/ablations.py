@@ -12,7 +12,7 @@ Models and cells (a task, an arm and a seed) are kept in WORK as `bertsmith comp
 made again, so that an interrupted call resumes. After every task, the cells are written to OUT.jsonl, the means, ranges
 and paired tests to OUT.json, and the picture of OUT.svg is drawn.
 
-DIR of --text has files of text. DIR of --data has `glue`, `nli` and `cls` in their official formats.
+DIR of --text has files of text. DIR of --data has `glue`, `nli`, `cls` and `squad` in their official formats.
 """
 
 import argparse
@@ -224,10 +224,13 @@ QUESTIONS: dict[str, Question] = {
         arms=("left-to-right", "left-to-right+bilstm"),
         tasks=("sst-2", "mrpc"),
     ),
+    "answers": Question(
+        title="the objective, for answers in a text", arms=("mlm", "left-to-right", "untrained"), tasks=("squad",)
+    ),
 }
 INTERMEDIATE, INTERMEDIATE_OF = "intermediate", ("mlm+nsp",)
 # In this order, as far as time allows.
-ORDER = ("tasks", "positions", "words", INTERMEDIATE, "size", "books", "features", "tokens", "bilstm")
+ORDER = ("tasks", "positions", "words", INTERMEDIATE, "size", "books", "features", "tokens", "bilstm", "answers")
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:

@@ -1,26 +1,33 @@
 """Layers that read a sequence, compared: LSTM, convolution, self-attention.
 
-    python benchmarks/sequence_layers.py speed|depth|recall [--seeds 3] [--longest-gap 500] [--width 64]
+    python benchmarks/sequence_layers.py speed [--seeds 3]
+    python benchmarks/sequence_layers.py depth [--seeds 3] [--depths 1 30] [--into NAME]
+    python benchmarks/sequence_layers.py recall [--seeds 3] [--longest-gap 500] [--width 64] [--into NAME]
 
 All have the same width and, but for the LSTM's gates, about the same number of parameters, and read the same token ids.
 
 speed: tokens per second of the processor, forward and backward, by the length of the sequences, one thread, in turns.
 depth: 1 to 30 layers that learn to say which token stood three places before; the norm of the gradient of the first
     layer, divided by that of the last one, at the start, and the loss at the end. LSTM with and without residuals,
-    convolution with residuals, Transformer layers with the norm after the residual sum, as in BERT.
+    convolution with residuals, Transformer layers with the norm after the residual sum, as in BERT, and the same with a
+    learning rate that rises until the last step, or with the norm in front of attention and the feed-forward network.
 recall: two layers read a symbol, a gap of noise, and a mark at which the symbol is asked for; the share of right
-    answers (chance is 1/16) after equal numbers of steps, and the seconds of the processor. The result is written
-    after each gap, and what it has already is not run again.
+    answers (chance is 1/16) after equal numbers of steps, and the seconds of the processor.
 
-Source of the questions: Vaswani et al. (2017), section 4; the copying task of Hochreiter and Schmidhuber (1997).
+The results of depth and recall are written after each measurement, and what a result of the same settings already has
+is not run again.
+
+Source of the questions: Vaswani et al. (2017), section 4; the copying task of Hochreiter and Schmidhuber (1997);
+Xiong et al. (2020), "On Layer Normalization in the Transformer Architecture".
 """
 
 import argparse
+import functools
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -32,10 +39,11 @@ from torch import Tensor, nn
 
 from bertsmith.encoders.bert import BertModel
 from bertsmith.files import read_json
-from bertsmith.model.batch import Batch
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import BertConfig
-from bertsmith.model.layers import initialize
+from bertsmith.model.layers import initialize, linear, norm
 from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.model.transformer import Layer, Pass, joined
 from bertsmith.randomness import generator
 from bertsmith.training.optimizer import BertAdam, clip, global_norm
 
@@ -45,6 +53,7 @@ KERNEL = 3  # tokens that a convolution reads: one on each side
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 TOKENS = 4096  # of a batch for speed
 DEPTHS = (1, 2, 4, 8, 16, 30)
+DEPTH_STEPS, WARMUP = 300, 50  # of a training for depth; of it, with a rising learning rate
 ROWS = 16  # of a training step
 GAPS = (10, 30, 100, 300, 500)
 LEAST_SECONDS = 0.3  # of one measurement
@@ -88,20 +97,47 @@ class Convolution(nn.Module):
         """The last hidden states [T, D]; all sequences have the same length."""
         rows = batch.num_rows
         hidden: Tensor = self.word(batch.token_ids)
-        for layer, down, norm in zip(self.layers, self.down, self.norms, strict=True):
+        for layer, down, last in zip(self.layers, self.down, self.norms, strict=True):
             inner = layer(hidden.view(rows, -1, hidden.shape[1]).transpose(1, 2)).transpose(1, 2).flatten(0, 1)
-            hidden = norm(hidden + down(F.relu(inner)))
+            hidden = last(hidden + down(F.relu(inner)))
         return hidden
 
 
-def attention(width: int, depth: int) -> nn.Module:
+class PreNormConfig(BertConfig):
+    """The shape of a BERT whose norms are in front; one more follows the last layer."""
+
+    norms_first: ClassVar[bool] = True
+    norms_last: ClassVar[bool] = True
+
+
+class PreNormLayer(Layer):
+    """BERT's layer, which reads the residual stream through a norm and adds to it without one."""
+
+    def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
+        """The next hidden states [T, D]; every position is read."""
+        normed = norm(hidden, self.attention_norm)
+        context = self.attend(normed, normed, shared, None, name)
+        attended = joined(hidden, context, self.attention_output, None, 0.0)
+        inner = linear(norm(attended, self.output_norm), self.intermediate, then=self.config.hidden_act)
+        return joined(attended, inner, self.output, None, 0.0)
+
+
+class PreNormModel(BertModel):
+    """A BERT of such layers."""
+
+    def new_layer(self, number: int) -> Layer:
+        """See `TransformerEncoder`."""
+        return PreNormLayer(self.config)
+
+
+def attention(width: int, depth: int, *, norms_first: bool = False) -> nn.Module:
     """BERT's layers, which read to both sides."""
-    config = BertConfig(
+    config = (PreNormConfig if norms_first else BertConfig)(
         vocab_size=VOCABULARY, hidden_size=width, num_hidden_layers=depth, num_attention_heads=max(1, width // 32),
         intermediate_size=4 * width, max_position_embeddings=max(LENGTHS), hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0, type_vocab_size=1,
     )  # fmt: skip
-    return BertModel(config, seed=None)
+    return (PreNormModel if norms_first else BertModel)(config, seed=None)
 
 
 KINDS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -109,7 +145,10 @@ KINDS: dict[str, Callable[[int, int], nn.Module]] = {
     "LSTM with residuals": lambda width, depth: Lstm(width, depth, residual=True),
     "convolution": Convolution,
     "self-attention": attention,
+    "self-attention, slow warm-up": attention,
+    "self-attention, norm first": lambda width, depth: attention(width, depth, norms_first=True),
 }
+WARMUPS = {"self-attention, slow warm-up": DEPTH_STEPS}
 
 
 def build(kind: str, width: int, depth: int, seed: int) -> nn.Module:
@@ -167,31 +206,32 @@ def _tokens_per_second(model: nn.Module, batch: Batch) -> float:
     return calls * batch.num_tokens / (time.process_time() - start)
 
 
-def depth(seeds: int) -> dict[str, Any]:
-    """The gradient at the first layer, and what was learned, by depth."""
-    width, length, steps = 64, 32, 300
-    found: dict[str, Any] = {"width": width, "length": length, "steps": steps, "chance": round(np.log(SYMBOLS), 3)}
+def depth(seeds: int, depths: Sequence[int], name: str, about: dict[str, Any]) -> None:
+    """Writes the gradient at the first layer, and what was learned, by depth, to the result of this name."""
+    width, length, steps = 64, 32, DEPTH_STEPS
+    found = earlier(
+        name, {"width": width, "length": length, "steps": steps, "chance": round(np.log(SYMBOLS), 3)}, seeds
+    )
     for kind in KINDS:
-        for layers in DEPTHS:
+        for layers in depths:
+            if str(layers) in found.get(kind, {}):
+                continue
             ratios, losses = [], []
             for seed in range(1, seeds + 1):
                 model = build(kind, width, layers, seed)
-                curve = train(model, lambda step, seed=seed: _earlier_tokens(length, seed, step), steps)
+                example = functools.partial(_earlier_tokens, length, seed)
+                curve = train(model, example, steps, WARMUPS.get(kind, WARMUP))
                 ratios.append(next(curve))
                 losses.append(list(curve)[-1])
-            found.setdefault(kind, {})[layers] = {"gradient_first_to_last": spread(ratios), "loss": spread(losses)}
-            print(kind, layers, found[kind][layers], flush=True)
-    return found
+            found.setdefault(kind, {})[str(layers)] = {"gradient_first_to_last": spread(ratios), "loss": spread(losses)}
+            print(kind, layers, found[kind][str(layers)], flush=True)
+            write_result(name, {"machine": about, "seeds": seeds, **found})
 
 
 def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any]) -> None:
     """Writes the share of symbols that are recalled over a gap, gap by gap, to the result of this name."""
     layers, steps = 2, 400
-    found: dict[str, Any] = {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}
-    path = RESULTS / f"{name}.json"
-    before = read_json(path) if path.is_file() else {}
-    if {**found, "seeds": seeds}.items() <= before.items():
-        found = {key: value for key, value in before.items() if key not in ("benchmark", "day", "machine", "seeds")}
+    found = earlier(name, {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}, seeds)
     for gap in (gap for gap in GAPS if gap <= longest):
         for kind in ("LSTM", "convolution", "self-attention"):
             if str(gap) in found.get(kind, {}):
@@ -199,7 +239,7 @@ def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any
             shares, seconds = [], []
             for seed in range(1, seeds + 1):
                 model, start = build(kind, width, layers, seed), time.process_time()
-                list(train(model, lambda step, seed=seed, gap=gap: _with_gap(gap, seed, step), steps))
+                list(train(model, functools.partial(_with_gap, gap, seed), steps, WARMUP))
                 seconds.append(time.process_time() - start)
                 batch, places, gold = _with_gap(gap, seed, -1)
                 with torch.no_grad():
@@ -208,6 +248,15 @@ def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any
             found.setdefault(kind, {})[str(gap)] = {"right": spread(shares), "seconds": spread(seconds)}
             print(kind, gap, found[kind][str(gap)], flush=True)
             write_result(name, {"machine": about, "seeds": seeds, **found})
+
+
+def earlier(name: str, settings: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """The settings, with what an earlier run of the same settings and seeds has measured."""
+    path = RESULTS / f"{name}.json"
+    before = read_json(path) if path.is_file() else {}
+    if {**settings, "seeds": seeds}.items() <= before.items():
+        return {key: value for key, value in before.items() if key not in ("benchmark", "day", "machine", "seeds")}
+    return settings
 
 
 Example = tuple[Batch, Tensor, Tensor]
@@ -229,8 +278,12 @@ def _with_gap(gap: int, seed: int, step: int) -> Example:
     return batch_of(rows), torch.from_numpy(last), torch.from_numpy(rows[:, 0].copy())
 
 
-def train(model: nn.Module, example: Callable[[int], Example], steps: int) -> Iterator[float]:
-    """Trains a model with Adam; yields the ratio of gradients before the first step, then the loss of every step."""
+def train(model: nn.Module, example: Callable[[int], Example], steps: int, warmup: int) -> Iterator[float]:
+    """Trains a model with Adam; yields the ratio of gradients before the first step, then the loss of every step.
+
+    Args:
+        warmup: steps in which the learning rate rises.
+    """
     optimizer = BertAdam(model, weight_decay=0.0, betas=(0.9, 0.98), bias_correction=True)
     for step in range(steps):
         batch, places, gold = example(step)
@@ -240,7 +293,7 @@ def train(model: nn.Module, example: Callable[[int], Example], steps: int) -> It
         if step == 0:
             yield _first_to_last(layers_of(model))
         clip(optimizer.gradients(), float(global_norm(optimizer.gradients())), 1.0)
-        optimizer.step(1e-3 * min(1.0, (step + 1) / 50))
+        optimizer.step(1e-3 * min(1.0, (step + 1) / warmup))
         yield loss.item()
 
 
@@ -258,19 +311,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("speed", "depth", "recall"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--depths", type=int, nargs="+", choices=DEPTHS, default=DEPTHS, help="layers, of depth")
     parser.add_argument("--longest-gap", type=int, default=max(GAPS))
     parser.add_argument("--width", type=int, default=64, help="of recall")
+    parser.add_argument("--into", metavar="NAME", help="the result that is continued [that of this machine]")
     given = parser.parse_args()
     torch.set_num_threads(1)
     about = machine()
     seeds = given.seeds
     what = given.what if given.width == 64 else f"{given.what}_width-{given.width}"
-    name = f"sequence_layers_{what}_{machine_label(about)}_torch-{torch.__version__}"
+    name = given.into or f"sequence_layers_{what}_{machine_label(about)}_torch-{torch.__version__}"
     if given.what == "recall":
         recall(seeds, given.longest_gap, given.width, name, about)
+    elif given.what == "depth":
+        depth(seeds, given.depths, name, about)
     else:
-        found = {"speed": speed, "depth": depth}[given.what](seeds)
-        write_result(name, {"machine": about, "seeds": seeds, **found})
+        write_result(name, {"machine": about, "seeds": seeds, **speed(seeds)})
 
 
 if __name__ == "__main__":

@@ -81,6 +81,34 @@ def test_arms_of_a_question_differ_in_one_setting(ablations, material):
     assert training.tokens == options.tokens
 
 
+def test_questions_with_answers_in_a_text_are_asked_of_both_objectives(ablations, material, tmp_path):
+    paragraphs = [
+        {
+            "context": f"number {n} of the {color} birds flew over hill {n % 7} . " * 6,
+            "qas": [{"id": f"q{n}", "question": "which birds ?", "answers": [{"text": color, "answer_start": start}]}],
+        }
+        for n, color in enumerate(["red", "blue", "green"] * 8)
+        for start in [len(f"number {n} of the ")]
+    ]
+    for name in ("train-v1.1-partial", "dev-v1.1"):
+        place = tmp_path / "data" / "squad" / f"{name}.json"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps({"version": "1.1", "data": [{"title": "birds", "paragraphs": paragraphs}]}))
+    work = material.folder.parent
+    arguments = ["--work", str(work), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "found"), *SHORT]
+    assert ablations.QUESTIONS["answers"].arms[:2] == ("mlm", "left-to-right")
+    found = ablations.main([*arguments, "--questions", "answers"])
+    rows = found["questions"]["answers"]["rows"]
+    assert [(row["task"], row["metric"], row["arm"]) for row in rows] == [
+        ("squad", "f1", arm) for arm in ("mlm", "left-to-right", "untrained")
+    ]
+    assert all(0 <= row["lowest"] <= row["mean"] <= 100 for row in rows)  # in percent, as SQuAD reports it
+    assert found["models"].keys() == {"mlm", "left-to-right"}
+    spec, data = dataclasses.replace(material, data=tmp_path / "data", length=64).task("squad")
+    assert (spec.kind, spec.settings.max_length, spec.settings.stride) == ("span", 96, 32)
+    assert len(data.train) == 24
+
+
 def test_word_vectors_from_counting_are_all_that_differs_from_random_parameters(ablations, material, tmp_path):
     options = ablations._options(["--work", str(material.folder.parent), *SHORT])
     bench = ablations.bench_of("word-order", material, options)

@@ -58,6 +58,10 @@ def test_a_model_is_adapted_and_the_change_is_reported(
         options["pieces"] = 60
     result = adapt(base, [domain], tmp_path / "run", general=[general], **options)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
+    old, new = (set(load_any(one).require_tokenizer().vocabulary.pieces) for one in (base, result.model))
+    assert report["shared_pieces"] == pytest.approx(len(old & new) / len(old), abs=1e-4)
+    assert (report["shared_pieces"] < 1) == (vocabulary == "new")
+    assert any("are in the new vocabulary" in line for line in result.lines()) == (vocabulary == "new")
     assert report == json.loads(json.dumps(result.report))
     pieces = report["fragmentation"]["field"]
     assert pieces["before"]["pieces_per_word"] > 1.1

@@ -56,6 +56,31 @@ def test_every_system_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_
         assert sum(right) / 40 == pytest.approx(rows[place.system]["mean"])
 
 
+def test_every_pretrained_network_is_compared_frozen_and_fine_tuned_from_one_run(files, tmp_path):
+    ways = {"awd-lstm-frozen": "awd-lstm", "elmo-frozen": "elmo", "gpt-frozen": "gpt"}
+    names = [name for pair in ways.items() for name in pair]
+    files["corpus"] = [write_text(tmp_path / "longer.txt", 400)]  # an AWD-LSTM reads it in 32 tracks
+    result = compare_systems(**files, out=tmp_path / "out", systems=names, seeds=1, labels=[24])
+    rows = {row["system"]: row for row in result.report["rows"]}
+    assert result.report["failures"] == []
+    assert list(rows) == names
+    found = {cell.place.system: cell.provenance for cell in all_cells(tmp_path / "out")}
+    for frozen, tuned in ways.items():
+        assert rows[frozen]["making"] == rows[tuned]["making"]
+        assert found[frozen]["base_digest"] == found[tuned]["base_digest"] != ""
+        assert found[tuned]["settings"]["freeze"] == "nothing"
+        assert found[frozen]["settings"]["columns"] in (128, 256)  # the width of the network, for its linear model
+    assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["awd-lstm", "elmo", "gpt", "text"]
+
+
+def test_both_ways_are_there_for_every_network_that_a_comparison_trains():
+    trained = {one.source for one in systems.SYSTEMS.values() if isinstance(one.source, networks.Pretraining)}
+    for source in trained:
+        both = [one for one in systems.SYSTEMS.values() if one.source == source]
+        assert any(isinstance(one, systems.FrozenMean) for one in both), source
+        assert any(isinstance(one, systems.FineTuned) and not one.settings for one in both), source
+
+
 def test_what_is_made_from_the_text_can_be_used_by_other_commands(files, tmp_path):
     names = ["ppmi", "bert-frozen"]
     compare_systems(**files, out=tmp_path / "out", systems=names, seeds=1, labels=[24])

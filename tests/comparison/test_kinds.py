@@ -1,5 +1,6 @@
 """Every system on every kind of task that it can do; a reason for the others."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -69,6 +70,31 @@ def test_what_cannot_do_a_task_says_why():
     for name in ("one-hot", "tf-idf", "ppmi", "bert-frozen"):
         assert "cannot do tagging" in SYSTEMS[name].why_not(SPECS["tags"])
     assert SYSTEMS["bert"].why_not(SPECS["tags"]) == ""
+
+
+def test_a_bilstm_with_attention_is_compared_on_tasks_of_two_texts_only(tmp_path):
+    for name, able in (("elmo-bilstm", ["single", "pair", "choice"]), ("elmo-bilstm-attention", ["pair", "choice"])):
+        reasons = {kind: SYSTEMS[name].why_not(SPECS[kind]) for kind in ("single", "pair", "choice", "tags", "answer")}
+        assert [kind for kind, why in reasons.items() if not why] == able
+        assert "cannot do tagging" in reasons["tags"]
+        assert "cannot do span" in reasons["answer"]
+    assert "needs examples of two" in SYSTEMS["elmo-bilstm-attention"].why_not(SPECS["single"])
+
+
+def test_the_glue_baseline_with_attention_learns_pairs_on_a_frozen_encoder(tmp_path, monkeypatch):
+    shorten(monkeypatch, epochs=18.0)
+    data = TaskData(train=examples_of("pair", 64), dev=examples_of("pair", 24, seed=1))
+    bench = dataclasses.replace(bench_of("pair", tmp_path), data=data)
+    base = Given(model=write_base_model(tmp_path / "base"))
+    attends = dataclasses.replace(SYSTEMS["elmo-bilstm-attention"], source=base)
+    more = {"learning_rate": 1e-2, "dropout": 0.0, "batch_size": 16}
+    systems = {"attends": dataclasses.replace(attends, settings={**attends.settings, **more})}
+    fit_all(bench, tmp_path / "out", systems, [64], 1)
+    (cell,) = all_cells(tmp_path / "out")
+    assert cell.error == ""
+    settings = cell.provenance["settings"]
+    assert (settings["reads"], settings["freeze"], settings["bilstm_cells"]) == ("bilstm-attention", "body", 128)
+    assert cell.scores["accuracy"] > 0.8
 
 
 def test_a_fine_tuned_system_may_differ_from_the_recipe(tmp_path):

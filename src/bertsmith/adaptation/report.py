@@ -87,6 +87,8 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
     lines = [report["trained"]]
     if report.get("added"):
         lines.append(f"added words: {' '.join(report['added'])}")
+    if report.get("shared_pieces", 1.0) < 1:
+        lines.append(f"{report['shared_pieces']:.1%} of the pieces of the model as it was are in the new vocabulary")
     if report.get("task"):
         lines += report["task"]["comparisons"]
     return [*lines, *(f"advice: {line}" for line in report["advice"])]

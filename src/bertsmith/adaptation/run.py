@@ -46,6 +46,7 @@ from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require, require_counts, split_settings, to_dict
 from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.vocabularies.word_counts import count_words
 
@@ -187,6 +188,7 @@ def adapt(
                 "trained": made.line(prepared),
                 "added": list(prepared.added[:50]),
                 "fragmentation": _fragmentation(prepared),
+                "shared_pieces": _shared_pieces(prepared.folder.require_tokenizer(), prepared.tokenizer),
                 "losses": {
                     name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
                     for name in passages
@@ -280,6 +282,15 @@ def _losses_before(
         name: WordLoss(nats=tuple(one["nats"]), words=tuple(one["words"]), characters=one["characters"])
         for name, one in read_json(path).items()
     }
+
+
+def _shared_pieces(before: Tokenizer, after: Tokenizer) -> float:
+    """The share of the vocabulary of the model as it was that is in that of the adapted model, |A and B| / |A|.
+
+    Source: Beltagy et al. (2019), "SciBERT: A Pretrained Language Model for Scientific Text", section 2.
+    """
+    old, new = set(before.vocabulary.pieces), set(after.vocabulary.pieces)
+    return round(len(old & new) / len(old), 4)
 
 
 def _fragmentation(prepared: Prepared) -> dict[str, Any]:

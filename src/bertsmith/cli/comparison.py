@@ -35,8 +35,9 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,...",
-            help="one-hot, tf-idf, word2vec, glove, ppmi, awd-lstm, ulmfit, elmo-frozen, elmo-bilstm, gpt, random, "
-            "bert-frozen, bert, starter, and model folders or hub ids, which are fine-tuned "
+            help="one-hot, tf-idf, word2vec, glove, ppmi, awd-lstm-frozen, awd-lstm, ulmfit, elmo-frozen, elmo-bilstm, "
+            "elmo-bilstm-attention, elmo, gpt-frozen, gpt, random, bert-frozen, bert, starter, and model folders or "
+            "hub ids, which are fine-tuned "
             "[all but starter; without --corpus one-hot, tf-idf, starter]",
         ),
     ] = "",

@@ -25,6 +25,8 @@ from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
+from bertsmith.model.our_names import ATTENTION, BILSTM, READERS
+from bertsmith.model_files.metadata import WHOLE_ROWS
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.results.predictions import Line
 from bertsmith.settings import AUTO, split_settings, to_dict
@@ -167,6 +169,15 @@ class FineTuned(System):
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recipe: str = AUTO
 
+    def why_not(self, spec: TaskSpec) -> str:
+        """See `System.why_not`; a BiLSTM on top reads whole rows, and attention needs two texts in each."""
+        reads = self.settings.get("reads")
+        if reads in READERS and spec.kind not in WHOLE_ROWS:
+            return f"a BiLSTM on top makes one vector of a text; it cannot do {spec.kind}"
+        if reads == ATTENTION and not spec.has_two_texts:
+            return "attention between two texts needs examples of two; these have one, which a BiLSTM alone reads"
+        return ""
+
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`."""
         assert made is not None, "a network has a source"
@@ -212,12 +223,20 @@ SYSTEMS: dict[str, System] = {
     ),
     "glove": MeanOfWords(about="mean of GloVe vectors", source=WordVectorTraining(name="glove", method="glove")),
     "ppmi": MeanOfWords(about="mean of PPMI vectors", source=WordVectorTraining(name="ppmi", method="ppmi")),
+    "awd-lstm-frozen": FrozenMean(about="mean of the AWD-LSTM's vectors, AWD-LSTM frozen", source=AWD_LSTM),
     "awd-lstm": FineTuned(about="AWD-LSTM, pre-trained and fine-tuned", source=AWD_LSTM),
     "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
     "elmo-frozen": FrozenMean(about="mean of ELMo's vectors, ELMo frozen", source=ELMO),
     "elmo-bilstm": FineTuned(
-        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, settings={"reads": "bilstm", "bilstm_cells": 128}
+        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, settings={"reads": BILSTM, "bilstm_cells": 128}
     ),
+    "elmo-bilstm-attention": FineTuned(
+        about="the same BiLSTM, with attention between two texts",
+        source=ELMO,
+        settings={"reads": ATTENTION, "bilstm_cells": 128},
+    ),
+    "elmo": FineTuned(about="ELMo, pre-trained and fine-tuned", source=ELMO),
+    "gpt-frozen": FrozenMean(about="mean of GPT's vectors, GPT frozen", source=GPT),
     "gpt": FineTuned(about="GPT, pre-trained and fine-tuned", source=GPT),
     "random": FineTuned(about="the network of bert, fine-tuned without pre-training", source=Untrained(like=BERT)),
     "bert-frozen": FrozenMean(about="mean of BERT's vectors, BERT frozen", source=BERT),
