@@ -1,6 +1,6 @@
-"""The encoder-decoder Transformer on tasks whose right answers are known, against copying the source.
+"""Encoder-decoders, Transformer and LSTM, on tasks whose right answers are known, against copying the source.
 
-    python benchmarks/translation_toys.py [--seeds 3] [--steps 400]
+    python benchmarks/translation_toys.py [--architecture lstm [--score general]] [--seeds 3] [--steps 400]
 
 reverse: letters, written in reverse order; tests have lengths that training has.
 numbers: a number up to 999,999 in digits, written out in English words.
@@ -31,11 +31,12 @@ from harness import RESULTS, machine, machine_label, write_result
 
 from bertsmith.files import read_json
 from bertsmith.metrics.bleu import bleu, words_of
+from bertsmith.model.scored_attention import SCORES
 from bertsmith.randomness import generator
 from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model
 from bertsmith.translation.run import train_translation
-from bertsmith.translation.settings import SearchSettings, settings_from
+from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, settings_from
 
 TRAINING, TEST = 3000, 200  # pairs
 LETTERS = "abcdefghijkl"
@@ -112,14 +113,18 @@ def matches(text: str) -> bool:
     return depth == 0
 
 
-def run(task: str, seed: int, steps: int) -> dict[str, float]:
-    """The scores of one model, and the seconds of the processor that its training took."""
+def run(task: str, seed: int, steps: int, shape: dict[str, str]) -> dict[str, float]:
+    """The scores of one model, and the seconds of the processor that its training took.
+
+    Args:
+        shape: the settings of the architecture.
+    """
     train, test = pairs_of(task, seed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.tsv"
         path.write_text("".join(f"{source}\t{target}\n" for source, target in train), encoding="utf-8")
         given = {"size": "tiny", "vocab": str(_vocabulary(Path(folder), train)), "rows_per_step": 32, "dropout": 0.0}
-        given |= {"steps": steps, "seed": seed, "device": "cpu", "precision": "fp32", "label_smoothing": 0.0}
+        given |= {"steps": steps, "seed": seed, "device": "cpu", "precision": "fp32", "label_smoothing": 0.0} | shape
         start = time.process_time()
         train_translation(path, Path(folder) / "run", *settings_from(given))
         seconds = time.process_time() - start
@@ -156,23 +161,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--architecture", choices=ARCHITECTURES, default=ARCHITECTURES[0])
+    parser.add_argument("--score", choices=SCORES, help="of an lstm [general]")
     given = parser.parse_args()
+    shape = {"architecture": given.architecture} | ({"score": given.score} if given.score else {})
+    # The Transformer's result has no suffix.
+    suffix = "" if given.architecture == ARCHITECTURES[0] else f"_{given.architecture}-{given.score or 'general'}"
     torch.set_num_threads(1)
     about = machine()
-    name = f"translation_toys_{given.steps}-steps_{machine_label(about)}_torch-{torch.__version__}"
+    name = f"translation_toys{suffix}_{given.steps}-steps_{machine_label(about)}_torch-{torch.__version__}"
     path = RESULTS / f"{name}.json"
     found: dict[str, Any] = read_json(path)["runs"] if path.is_file() else {}
     for seed in range(1, given.seeds + 1):
         for task in TASKS:
             if str(seed) in found.get(task, {}):
                 continue
-            found.setdefault(task, {})[str(seed)] = run(task, seed, given.steps)
+            found.setdefault(task, {})[str(seed)] = run(task, seed, given.steps, shape)
             print(task, seed, found[task][str(seed)], flush=True)
             medians = {
                 one: {key: statistics.median(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
                 for one, rows in found.items()
             }
-            payload = {"machine": about, "steps": given.steps, "pairs": TRAINING, "medians": medians, "runs": found}
+            payload = {
+                "machine": about,
+                "steps": given.steps,
+                "pairs": TRAINING,
+                "model": shape,
+                "medians": medians,
+                "runs": found,
+            }
             write_result(name, payload)
 
 

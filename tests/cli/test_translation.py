@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model
@@ -36,6 +37,40 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
     again = run("train-translation", "--out", out, "--resume", "--steps", 9)
     assert (again.code, "--resume with --out alone" in again.err) == (1, True)
     assert run("train-translation", "--out", out, "--resume").code == 0
+
+
+def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp_path: Path) -> None:
+    rows = ["a b c\tc b a", "a b\tb a", "b c\tc b", "c a b\tb a c"]
+    (tmp_path / "pairs.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    out, given = tmp_path / "run", ("--pieces", 8, "--device", "cpu", "--precision", "fp32")
+    chosen = ("--architecture", "lstm", "--score", "concat", "--steps", 3, "--rows-per-step", 4)
+    trained = run("train-translation", tmp_path / "pairs.tsv", "--out", out, *given, *chosen)
+    assert trained.code == 0, trained.err
+    config = json.loads((out / "model/config.json").read_text(encoding="utf-8"))
+    assert (config["model_type"], config["score"]) == ("lstm", "concat")
+    result = run("translate", "--model", out, "--longer", 2, "--device", "cpu", stdin=b"a b c\n\n")
+    assert result.code == 0, result.err
+    model, tokenizer = read_translation_model(out)
+    expected = translate(model, tokenizer, ["a b c", ""], SearchSettings(longer=2))
+    assert result.out.splitlines() == [one.text for one in expected]
+    assert run("train-translation", "--out", out, "--resume").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--score", "dot"), "no score for the architecture 'transformer'"),
+        (("--architecture", "lstm", "--positions", "none"), "no positions for the architecture 'lstm'"),
+        (("--architecture", "lstm", "--score", "cosine"), "a score: dot, general or concat"),
+        (("--architecture", "gru"), "an architecture: transformer or lstm"),
+    ],
+)
+def test_options_of_the_other_architecture_and_unknown_ones_are_refused_in_one_line(run, tmp_path, given, message):
+    (tmp_path / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
+    refused = run("train-translation", tmp_path / "pairs.tsv", "--out", tmp_path / "run", "--steps", 1, *given)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert message in refused.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_missing_is_said_in_one_line(run, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.encoders.encoder_decoder import DecoderLayer, EncoderDecoder, TransformerConfig
+from bertsmith.encoders.encoder_decoder import DecoderLayer, Transformer, TransformerConfig
 from bertsmith.model.batch import Batch
 from bertsmith.model.layers import sinusoidal_positions
 from bertsmith.model.memory import Memory
@@ -16,8 +16,8 @@ SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])
 TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])
 
 
-def model(**changes: object) -> EncoderDecoder:
-    one = EncoderDecoder(TransformerConfig(**{**SHAPE, "intermediate_size": 32, **changes})).double()
+def model(**changes: object) -> Transformer:
+    one = Transformer(TransformerConfig(**{**SHAPE, "intermediate_size": 32, **changes})).double()
     drawn = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in one.parameters():
@@ -37,7 +37,7 @@ def same_attention(theirs: nn.MultiheadAttention, ours: nn.Module, prefix: str, 
 
 
 @torch.no_grad()
-def logits_of_torch(one: EncoderDecoder, source: list[int], target: list[int]) -> torch.Tensor:
+def logits_of_torch(one: Transformer, source: list[int], target: list[int]) -> torch.Tensor:
     """`torch.nn.Transformer` without the norms that it has after the last layers, on one pair."""
     config, options = one.config, {"dropout": 0.0, "layer_norm_eps": one.config.layer_norm_eps, "dtype": torch.float64}
     sizes = (config.hidden_size, config.num_attention_heads, config.intermediate_size)

@@ -105,6 +105,18 @@ def test_a_sequence_in_parts_with_its_state_equals_the_whole(clip):
     torch.testing.assert_close(state, last)
 
 
+@pytest.mark.parametrize("clip", [None, 0.3])
+@pytest.mark.parametrize("projection", [None, 4])
+def test_tokens_one_by_one_have_the_states_of_the_whole(projection, clip):
+    layer = _filled(LstmLayer(K, C, projection=projection, cell_clip=clip))
+    x, state = _inputs()[:12], (torch.zeros(2, layer.outputs).double(), torch.zeros(2, C).double())
+    whole, last = layer(x, (6, 6))
+    for token in range(6):
+        state = layer.step(x.view(2, 6, K)[:, token], state, layer.weights(torch.float64))
+        torch.testing.assert_close(state[0], whole.view(2, 6, -1)[:, token])
+    torch.testing.assert_close(state, last)
+
+
 def test_half_precision_products_stay_near_those_in_fp32():
     layer = _filled(LstmLayer(K, C)).float()
     exact, _ = layer(_inputs().float(), LENGTHS)

@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
+from bertsmith.encoders.encoder_decoder import Transformer, TransformerConfig
+from bertsmith.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.encoders.lstm_encoder_decoder import LstmConfig
 from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder_decoder import EncoderDecoder
+from bertsmith.model.scored_attention import SCORES
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.translation.decoding import Finished, penalty, search, translate
@@ -20,21 +25,29 @@ CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
 TEXTS = ("a b", "c", "b b a", "a c b a")
 
 
-def model(seed: int = 0, *, ends: float = 0.0) -> EncoderDecoder:
-    config = TransformerConfig(
-        vocab_size=8,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
+SHAPE = {"vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 2}
+KINDS = ("transformer", "dot", "general", "concat")
+
+
+def model(seed: int = 0, *, ends: float = 0.0, kind: str = "transformer") -> EncoderDecoder:
+    """A model with random weights.
+
+    Args:
+        ends: how much more likely a Transformer ends.
+        kind: that, or the score of an LSTM.
+    """
+    config: EncoderConfig = (
+        LstmConfig(**SHAPE, score=kind)
+        if kind in SCORES
+        else TransformerConfig(**SHAPE, num_attention_heads=2, intermediate_size=16, max_position_embeddings=16)
     )
-    one = EncoderDecoder(config).double()
+    one = new_encoder_decoder(config).double()
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in one.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=drawn) * 0.5)
-        one.embeddings.word.weight[SEP] += ends * one.decoder[-1].output_norm.bias
+        if isinstance(one, Transformer):
+            one.embeddings.word.weight[SEP] += ends * one.decoder[-1].output_norm.bias
     return one.eval()
 
 
@@ -51,9 +64,10 @@ def logprob(one: EncoderDecoder, row: np.ndarray, ids: tuple[int, ...], *, ends:
     return float(sum(result[position, id] for position, id in enumerate(gold)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_of_one_is_greedy(seed):
-    one, settings = model(seed), SearchSettings(beam=1, longer=5)
+def test_a_beam_of_one_is_greedy(seed, kind):
+    one, settings = model(seed, kind=kind), SearchSettings(beam=1, longer=5)
     for row, found in zip(
         rows_of(TEXTS, TOKENIZER), search(one, TOKENIZER, rows_of(TEXTS, TOKENIZER), settings), strict=True
     ):
@@ -68,9 +82,10 @@ def test_a_beam_of_one_is_greedy(seed):
         assert found.has_ended == (len(ids) < limit)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("seed", "alpha"), [(0, 0.6), (1, 0.0), (2, 1.0), (3, 0.6)])
-def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha):
-    one, settings = model(seed, ends=1.0), SearchSettings(beam=200, longer=1, length_penalty=alpha)
+def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha, kind):
+    one, settings = model(seed, ends=1.0, kind=kind), SearchSettings(beam=200, longer=1, length_penalty=alpha)
     for row in rows_of(TEXTS[:2], TOKENIZER):
         limit = len(row) + 1
         every = [ids for length in range(limit) for ids in itertools.product((5, 6, 7), repeat=length)]
@@ -82,8 +97,9 @@ def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha):
         assert result.score == pytest.approx(scored[best], rel=1e-12)
 
 
-def test_scores_are_the_log_probabilities_of_one_pass():
-    one, settings = model(2), SearchSettings(beam=3, longer=4)
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_the_log_probabilities_of_one_pass(kind):
+    one, settings = model(2, kind=kind), SearchSettings(beam=3, longer=4)
     rows = rows_of(TEXTS, TOKENIZER)
     for row, found in zip(rows, search(one, TOKENIZER, rows, settings), strict=True):
         length = len(found.ids) + found.has_ended
@@ -92,8 +108,9 @@ def test_scores_are_the_log_probabilities_of_one_pass():
         assert not set(found.ids) & TOKENIZER.vocabulary.special_ids
 
 
-def test_a_translation_does_not_depend_on_the_other_texts():
-    one, settings = model(1, ends=0.5), SearchSettings(beam=3, longer=6)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_translation_does_not_depend_on_the_other_texts(kind):
+    one, settings = model(1, ends=0.5, kind=kind), SearchSettings(beam=3, longer=6)
     together = translate(one, TOKENIZER, ["", *TEXTS], settings)
     assert together[0].text == ""
     for text, found in zip(TEXTS, together[1:], strict=True):

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.encoder_decoder import EncoderDecoder
+from bertsmith.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.model.batch import Batch
+from bertsmith.model.scored_attention import SCORES
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -18,7 +21,7 @@ from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model
 from bertsmith.translation.pairs import encode_pairs, read_pairs
 from bertsmith.translation.run import settings_of_run, train_translation
-from bertsmith.translation.settings import SearchSettings, TranslationSettings, settings_from
+from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
 from bertsmith.translation.workload import TranslationTraining
 from training.whole_steps import whole_step
 
@@ -38,13 +41,22 @@ def write(path: Path, found: list[tuple[str, str]]) -> Path:
 
 
 def work(
-    *, micro_tokens: int = 4096, dropout: float = 0.0, smoothing: float = 0.0, rows: int = 8
+    *,
+    micro_tokens: int = 4096,
+    dropout: float = 0.0,
+    smoothing: float = 0.0,
+    rows: int = 8,
+    architecture: str | None = None,
 ) -> TranslationTraining:
     settings = TranslationSettings(
-        rows_per_step=rows, micro_tokens=micro_tokens, dropout=dropout, label_smoothing=smoothing
+        architecture=architecture,
+        rows_per_step=rows,
+        micro_tokens=micro_tokens,
+        dropout=dropout,
+        label_smoothing=smoothing,
     )
     encoded = encode_pairs(pairs(20), TOKENIZER, 128, "pairs")
-    model = EncoderDecoder(settings.config(len(TOKENIZER.vocabulary)), seed=1).double()
+    model = new_encoder_decoder(settings.config(len(TOKENIZER.vocabulary)), seed=1).double()
     return TranslationTraining(
         model, encoded, (pairs(6, 3), encode_pairs(pairs(6, 3), TOKENIZER, 128, "dev")), TOKENIZER,
         choose("cpu", "fp64"), settings, seed=5,
@@ -76,10 +88,12 @@ def test_the_loss_is_that_of_each_next_piece_pair_by_pair_with_smoothed_labels()
     assert sums["piece_nll"] == pytest.approx(plain), "the log has the loss without smoothing"
 
 
-def test_the_gradient_of_a_step_is_the_same_however_it_is_split():
-    whole = whole_step(work(dropout=0.2, smoothing=0.1), 2)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_gradient_of_a_step_is_the_same_however_it_is_split(architecture):
+    chosen = {"dropout": 0.2, "smoothing": 0.1, "architecture": architecture}
+    whole = whole_step(work(**chosen), 2)
     for micro_tokens in (40, 1):
-        split = whole_step(work(dropout=0.2, smoothing=0.1, micro_tokens=micro_tokens), 2)
+        split = whole_step(work(**chosen, micro_tokens=micro_tokens), 2)
         assert split[0] == pytest.approx(whole[0], abs=1e-12)
         assert split[1] == pytest.approx(whole[1])
         for found, expected in zip(split[2].values(), whole[2].values(), strict=True):
@@ -113,7 +127,8 @@ def settings(**changes: object) -> tuple:
     return settings_from({**given, **changes})
 
 
-def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("architecture", [{}, *({"architecture": "lstm", "score": score} for score in SCORES)])
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, architecture):
     class StopError(Exception):
         pass
 
@@ -122,7 +137,7 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path):
             raise StopError
 
     source, dev = write(tmp_path / "pairs.tsv", pairs(60)), write(tmp_path / "dev.tsv", pairs(8, 1))
-    chosen = settings(steps=7, save_every=2, evaluate_every=5)
+    chosen = settings(steps=7, save_every=2, evaluate_every=5, **architecture)
     train_translation(source, tmp_path / "straight", *chosen, dev=dev)
     with pytest.raises(StopError):
         train_translation(source, tmp_path / "broken", *chosen, dev=dev, on_evaluation=stop)
@@ -133,14 +148,15 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path):
         files = [tmp_path / run / f"checkpoints/step-00000007/{name}.safetensors" for run in ("straight", "broken")]
         assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(RunError, match="settings that the run"):
-        train_translation(source, tmp_path / "broken", *settings(steps=9), dev=dev, resume=True)
+        train_translation(source, tmp_path / "broken", *settings(steps=9, **architecture), dev=dev, resume=True)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+@pytest.fixture(scope="module", params=[("transformer", 250), ("lstm", 60)], ids=lambda param: param[0])
+def trained(tmp_path_factory, request) -> Path:
+    architecture, steps = request.param
     folder = tmp_path_factory.mktemp("trained")
     source, dev = write(folder / "pairs.tsv", pairs(400, longest=4)), write(folder / "dev.tsv", pairs(30, 7, longest=4))
-    chosen = settings(steps=250, dropout=0.0, rows_per_step=32, learning_rate=2e-3)
+    chosen = settings(steps=steps, dropout=0.0, rows_per_step=32, learning_rate=2e-3, architecture=architecture)
     result = train_translation(source, folder / "run", *chosen, dev=dev)
     assert result.scores["held_out_accuracy"] > 0.9
     assert result.scores["held_out_bleu"] > 0.5
@@ -157,8 +173,35 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
         assert np.mean(right) > 0.8
         assert all(one.has_ended for one in result)
     metadata = read_json(trained / "model/bertsmith.json")
-    assert (metadata["task"], metadata["steps"]) == ("translation", 250)
-    assert "translation" in (trained / "model/README.md").read_text()
+    assert metadata["task"] == "translation"
+    assert metadata["steps"] == (60 if model.config.model_type == "lstm" else 250)
+    assert f"# {model.config.display_name} for translation" in (trained / "model/README.md").read_text()
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_model_is_read_from_its_folder_with_the_same_weights_and_score(tmp_path, score):
+    source = write(tmp_path / "pairs.tsv", pairs(20))
+    chosen = settings(steps=2, save_every=2, architecture="lstm", score=score)
+    train_translation(source, tmp_path / "run", *chosen)
+    model, tokenizer = read_translation_model(tmp_path / "run")
+    config = model.config
+    assert isinstance(config, LstmConfig)
+    assert (config.score, config.vocab_size) == (score, len(tokenizer.vocabulary))
+    saved = load_file(tmp_path / "run/checkpoints/step-00000002/model.safetensors")
+    assert saved.keys() == model.state_dict().keys()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_an_lstm_that_reverses_letters_looks_at_them_from_the_last_to_the_first(tmp_path):
+    source = write(tmp_path / "pairs.tsv", pairs(400, longest=4))
+    chosen = settings(steps=80, dropout=0.0, rows_per_step=32, learning_rate=2e-3, architecture="lstm")
+    train_translation(source, tmp_path / "run", *chosen)
+    model, tokenizer = read_translation_model(tmp_path / "run")
+    assert isinstance(model, LstmEncoderDecoder)
+    rows = encode_pairs([("a b c d", "d c b a"), ("f e a c", "c a e f")], tokenizer, 128, "pairs")
+    texts = Batch.from_rows(rows.sources), Batch.from_rows([row[:-1] for row in rows.targets])
+    for weights in model.alignments(*texts):
+        assert weights[:4].argmax(1).tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +236,10 @@ def test_long_pairs_are_left_out_and_counted(capsys):
         ({"beam": 3}, "a known setting"),
         ({"positions": "rotary"}, "position_embedding_type"),
         ({"max_length": 2}, "max_length of at least 3"),
+        ({"architecture": "gru"}, "an architecture: transformer or lstm; found 'gru'"),
+        ({"architecture": "lstm", "score": "cosine"}, "a score: dot, general or concat; found 'cosine'"),
+        ({"score": "dot"}, "no score for the architecture 'transformer'; found 'dot'"),
+        ({"architecture": "lstm", "positions": "none"}, "no positions for the architecture 'lstm'; found 'none'"),
     ],
 )
 def test_settings_out_of_range_are_refused(tmp_path, given, message):

@@ -24,7 +24,7 @@ from bertsmith.encoders import (
     roberta,
     static,
 )
-from bertsmith.encoders.encoder_decoder import TransformerConfig
+from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.encoder import Encoder
@@ -117,7 +117,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
         ConfigError: the architecture is unknown, or the configuration invalid.
     """
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
-    if kind == TransformerConfig.model_type:
+    if isinstance(kind, str) and kind in ENCODER_DECODERS:
         raise ConfigError(
             expected="an encoder",
             found=f"a model_type {kind!r}, which is an encoder with a decoder",

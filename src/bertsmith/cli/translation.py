@@ -28,10 +28,10 @@ def train_translation(
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN with its files and settings")] = False,
     **values: Any,
 ) -> None:
-    """Train an encoder-decoder Transformer on pairs of texts; give one of --steps, --tokens and --minutes.
+    """Train a Transformer or an LSTM on pairs of texts; give one of --steps, --tokens and --minutes.
 
-    What is not given comes from the recipe of the paper. Ctrl-C finishes the step, writes a checkpoint and exits with
-    code 130; --resume continues from there.
+    What is not given comes from the recipe of the Transformer's paper. Ctrl-C finishes the step, writes a checkpoint
+    and exits with code 130; --resume continues from there.
     """
     from bertsmith.settings import require
     from bertsmith.translation.run import settings_of_run

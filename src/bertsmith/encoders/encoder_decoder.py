@@ -7,8 +7,6 @@ attention between the first one and the feed-forward network, whose keys and val
 same function, with other lengths for queries than for keys. One word table serves both sides and the output layer, and
 its vectors are multiplied by the square root of the width. Positions are sines. There is no norm after the last layer.
 
-It is no `Encoder`: it has two inputs. Its folder has the files of every model folder, but only `translation/` reads it.
-
 Source: Vaswani et al. (2017), "Attention Is All You Need", sections 3 and 5.
 """
 
@@ -17,13 +15,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.earlier import Earlier
+from bertsmith.model.encoder_decoder import EncoderDecoder
 from bertsmith.model.layers import initialize, linear, norm
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
@@ -110,24 +108,24 @@ class DecoderLayer(Layer):
         return norm(joined(attended, context, self.source_output, keep, probability), self.source_norm)
 
 
-class EncoderDecoder(nn.Module):
-    """A word table, an encoder and a decoder.
+class Transformer(EncoderDecoder):
+    """Layers of an encoder and of a decoder.
 
     Args:
         seed: seed for initialization; None leaves that to the caller.
     """
 
+    config: TransformerConfig
+
     def __init__(self, config: TransformerConfig, *, seed: int | None = 0) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
+        super().__init__(config, Embeddings(config))
         self.encoder = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_hidden_layers))
         if seed is not None:
             initialize(self, config.initializer_range, seed)
 
     def encode(self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None) -> SourceStates:
-        """The encoder's states of source texts."""
+        """See `EncoderDecoder.encode`."""
         dtype = dtype or self.embeddings.word.weight.dtype
         hidden = self.embeddings(batch, noise, self._stream_dtype(dtype))
         shared = Pass(batch=batch, noise=noise, trace=None, dtype=dtype)
@@ -144,12 +142,7 @@ class EncoderDecoder(nn.Module):
         dtype: torch.dtype | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
-        """The logits [T, V] of the piece that follows each target token.
-
-        Args:
-            batch: the target tokens, of the same sequences in the same order as the source.
-            memory: of the target tokens before these; afterwards it includes them.
-        """
+        """See `EncoderDecoder.decode`."""
         assert len(source.lengths) == batch.num_rows, "a source for each target"
         dtype = dtype or self.embeddings.word.weight.dtype
         earlier = None if memory is None else Earlier(memory, batch)
@@ -159,13 +152,7 @@ class EncoderDecoder(nn.Module):
             hidden = layer(hidden, shared, None, str(number))
         if earlier is not None:
             earlier.save()
-        return F.linear(hidden.to(dtype), self.embeddings.word.weight.to(dtype))
-
-    def forward(
-        self, source: Batch, target: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None
-    ) -> Tensor:
-        """The logits [T, V] of the piece that follows each target token, given the source texts."""
-        return self.decode(target, self.encode(source, noise=noise, dtype=dtype), noise=noise, dtype=dtype)
+        return self.logits(hidden, dtype)
 
     def _stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """The dtype of the residual stream: at least fp32 in training."""

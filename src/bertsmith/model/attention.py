@@ -21,6 +21,7 @@ from torch import Tensor
 from bertsmith.model.local_attention import is_blocked, local_attention, local_weights
 from bertsmith.model.noise import Noise
 from bertsmith.model.runs import Run, Runs
+from bertsmith.model.scored_attention import attention_weights, scaled_dot
 from bertsmith.runtime import fast_precisions
 
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
@@ -119,10 +120,7 @@ def dense_attention(
         mask: True where a key may be seen, or numbers that are added to the scores; it broadcasts to [n, A, r, s].
         keep: 1 or 0 for each probability [n, A, r, s]; the kept ones are multiplied by `scale_kept`.
     """
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # [n, A, r, s]
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    weights = scores.softmax(-1)
+    weights = attention_weights(scaled_dot(query, key), mask)  # [n, A, r, s]
     if keep is None:
         return weights @ value, weights
     # The factor of the kept weights is applied to the much smaller result.

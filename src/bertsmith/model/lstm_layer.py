@@ -122,11 +122,7 @@ class LstmLayer(nn.Module):
         if state is None:
             state = x.new_zeros(len(lengths), self.outputs), x.new_zeros(len(lengths), self.cells)
         hidden, cells = (part.to(x.dtype)[rows] for part in state)
-        recurrent = self.weight_hh_l0 if hidden_weight is None else hidden_weight
-        weights = [self.weight_ih_l0, recurrent, self.bias_ih_l0, self.bias_hh_l0]
-        if self.projection is not None:
-            weights.append(self.weight_hr_l0)
-        weights = [weight.to(x.dtype) for weight in weights]
+        weights = self.weights(x.dtype, hidden_weight)
         if self.cell_clip is None and self.projection_clip is None:
             read, hidden, cells = _by_torch(x[tokens], steps.counts, hidden, cells, weights)
         else:
@@ -135,6 +131,40 @@ class LstmLayer(nn.Module):
         back[tokens] = torch.arange(len(tokens), device=x.device)
         rows_back[rows] = torch.arange(len(rows), device=x.device)
         return read[back], (hidden[rows_back], cells[rows_back])
+
+    def weights(self, dtype: torch.dtype, hidden_weight: Tensor | None = None) -> list[Tensor]:
+        """The parameters in this dtype, as `torch.lstm` lists them.
+
+        Args:
+            hidden_weight: see `forward`.
+        """
+        recurrent = self.weight_hh_l0 if hidden_weight is None else hidden_weight
+        weights = [self.weight_ih_l0, recurrent, self.bias_ih_l0, self.bias_hh_l0]
+        if self.projection is not None:
+            weights.append(self.weight_hr_l0)
+        return [weight.to(dtype) for weight in weights]
+
+    def step(self, x: Tensor, state: State, weights: list[Tensor]) -> State:
+        """The state after one further token of each sequence, whose input [N, K] may depend on the state before.
+
+        Args:
+            weights: those of `weights`, in the dtype of `x`.
+        """
+        from_input, recurrent, input_bias, recurrent_bias, *projection = weights
+        return self._next(F.linear(x, from_input, input_bias + recurrent_bias), state, recurrent, projection)
+
+    def _next(self, given: Tensor, state: State, recurrent: Tensor, projection: list[Tensor]) -> State:
+        """The state after one token, from what its input gives to the gates, [N, 4C], and the state before."""
+        entry, forget, candidate, output = F.linear(state[0], recurrent).add(given).chunk(4, dim=1)
+        cells = forget.sigmoid() * state[1] + entry.sigmoid() * candidate.tanh()
+        if self.cell_clip is not None:
+            cells = cells.clamp(-self.cell_clip, self.cell_clip)
+        hidden = output.sigmoid() * cells.tanh()
+        if projection:
+            hidden = F.linear(hidden, projection[0])
+            if self.projection_clip is not None:
+                hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
+        return hidden, cells
 
     def _by_steps(
         self, x: Tensor, counts: npt.NDArray[np.int64], hidden: Tensor, cells: Tensor, weights: list[Tensor]
@@ -147,15 +177,7 @@ class LstmLayer(nn.Module):
             if len(now) < len(hidden):
                 ended.append((hidden[len(now) :], cells[len(now) :]))
                 hidden, cells = hidden[: len(now)], cells[: len(now)]
-            entry, forget, candidate, output = F.linear(hidden, recurrent).add(now).chunk(4, dim=1)
-            cells = forget.sigmoid() * cells + entry.sigmoid() * candidate.tanh()
-            if self.cell_clip is not None:
-                cells = cells.clamp(-self.cell_clip, self.cell_clip)
-            hidden = output.sigmoid() * cells.tanh()
-            if projection:
-                hidden = F.linear(hidden, projection[0])
-                if self.projection_clip is not None:
-                    hidden = hidden.clamp(-self.projection_clip, self.projection_clip)
+            hidden, cells = self._next(now, (hidden, cells), recurrent, projection)
             outputs.append(hidden)
         ended.append((hidden, cells))
         last_hidden, last_cells = zip(*reversed(ended), strict=True)
@@ -171,7 +193,14 @@ class BiLstm(nn.Module):
 
     def forward(self, x: Tensor, lengths: tuple[int, ...]) -> Tensor:
         """The hidden states [T, 2C] of `x` [T, K]."""
-        return torch.cat([self.right(x, lengths)[0], self.left(x, lengths, backward=True)[0]], dim=1)
+        return self.read(x, lengths)[0]
+
+    def read(self, x: Tensor, lengths: tuple[int, ...]) -> tuple[Tensor, State]:
+        """The hidden states [T, 2C], and the states [N, 2C] after each direction has read the whole sequence."""
+        right, right_end = self.right(x, lengths)
+        left, left_end = self.left(x, lengths, backward=True)
+        hidden, cells = (torch.cat(both, dim=1) for both in zip(right_end, left_end, strict=True))
+        return torch.cat([right, left], dim=1), (hidden, cells)
 
 
 def _by_torch(

@@ -4,7 +4,7 @@ Letters: N sequences, S tokens of all source texts, D width.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ class SourceStates:
         lengths: tokens of each text.
         kept: keys and values [S, D] by name, of the layers that have read them. Without gradients they are computed
             once, when the first token of a translation is.
+        starts: by name, the state [N, D] with which a recurrent decoder starts.
     """
 
     states: Tensor
     lengths: tuple[int, ...]
     kept: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    starts: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     def projected(self, name: str, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """The keys or values [S, D] of this name, computed from the states unless they are kept."""
@@ -41,4 +43,6 @@ class SourceStates:
         lengths = np.asarray(self.lengths, dtype=np.int64)
         index = torch.from_numpy(rows_index(lengths, np.asarray(rows, dtype=np.int64))).to(self.states.device)
         kept = {name: tensor[index] for name, tensor in self.kept.items()}
-        return SourceStates(self.states[index], tuple(lengths[list(rows)].tolist()), kept)
+        chosen = torch.tensor(list(rows), device=self.states.device)
+        starts = {name: tensor[chosen] for name, tensor in self.starts.items()}
+        return SourceStates(self.states[index], tuple(lengths[list(rows)].tolist()), kept, starts)

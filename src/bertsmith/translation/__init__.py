@@ -1,1 +1,1 @@
-"""Translation with the encoder-decoder Transformer: from pairs of texts to beam search."""
+"""Translation with an encoder-decoder, Transformer or LSTM: from pairs of texts to beam search."""

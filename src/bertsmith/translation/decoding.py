@@ -1,4 +1,4 @@
-"""Beam search, with cached keys and values.
+"""Beam search, with the cached keys and values of a Transformer, or the state of an LSTM.
 
 Letters: N source texts, H hypotheses (open translations of all texts), V vocabulary.
 
@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch, cut_by_tokens
+from bertsmith.model.encoder_decoder import EncoderDecoder
 from bertsmith.model.memory import Memory
 from bertsmith.text.encoded import Ids
 from bertsmith.text.tokenizer import Tokenizer

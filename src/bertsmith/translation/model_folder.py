@@ -6,9 +6,10 @@ import torch
 
 from bertsmith.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
-from bertsmith.encoders.encoder_decoder import EncoderDecoder, TransformerConfig
-from bertsmith.errors import ConfigError
+from bertsmith.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder_decoder import EncoderDecoder
 from bertsmith.model_files.metadata import CARD, ModelMetadata, read_metadata, write_metadata
 from bertsmith.model_files.tokenizer_files import read_tokenizer
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
@@ -54,15 +55,7 @@ def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
         folder = folder / "model"
     require_file(folder / "config.json", "the configuration of a translation model")
-    values = read_json(folder / "config.json")
-    kind = values.get("model_type") if isinstance(values, dict) else None
-    if kind != TransformerConfig.model_type:
-        raise ConfigError(
-            expected=f"a translation model in '{folder}'",
-            found=f"model_type {kind!r}",
-            fix="train one with `bertsmith train-translation`",
-        )
-    config = TransformerConfig.from_dict(values)
+    config = encoder_decoder_config(read_json(folder / "config.json"), str(folder))
     metadata = read_metadata(folder)
     tokenizer, _ = read_tokenizer(folder, metadata)
     if tokenizer is None:
@@ -70,7 +63,7 @@ def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]
     fit_vocabulary(tokenizer.vocabulary, config, f"'{folder}'")
     tensors = read_weights(folder)
     with torch.device("meta"):
-        model = EncoderDecoder(config, seed=None)
+        model = new_encoder_decoder(config, seed=None)
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     require_fit(shapes, model.state_dict(), f"the {config.display_name} in '{folder}'")
     require_numbers(tensors, f"'{folder}'")
@@ -78,12 +71,12 @@ def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]
     return model.eval(), tokenizer
 
 
-def _card(config: TransformerConfig, tokenizer: Tokenizer, metadata: ModelMetadata, scored_pairs: int) -> str:
+def _card(config: EncoderConfig, tokenizer: Tokenizer, metadata: ModelMetadata, scored_pairs: int) -> str:
     """What the model is, for people."""
     scores = "".join(f"- {name}: {value:.4f}\n" for name, value in metadata.scores.items())
     return (
         "---\nlibrary_name: bertsmith\npipeline_tag: translation\n---\n\n"
-        "# Transformer for translation\n\n"
+        f"# {config.display_name} for translation\n\n"
         f"- {config.num_hidden_layers} layers of encoder and of decoder, width {config.hidden_size}; "
         f"{config.num_parameters():,} parameters.\n"
         f"- A vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind} for both sides.\n"

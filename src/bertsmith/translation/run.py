@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.encoders.encoder_decoder import EncoderDecoder
+from bertsmith.encoders.encoder_decoders import new_encoder_decoder
 from bertsmith.files import digest_file
 from bertsmith.locks import locked_folder
 from bertsmith.model_files.metadata import ModelMetadata
@@ -36,7 +36,7 @@ def train_translation(
     resume: bool = False,
     on_evaluation: OnEvaluation | None = None,
 ) -> TrainResult:
-    """Trains a Transformer on pairs of texts and writes RUN/model.
+    """Trains an encoder-decoder on pairs of texts and writes RUN/model.
 
     Args:
         pairs: a file with a source text, a tab and a target text on each line.
@@ -77,7 +77,7 @@ def train_translation(
             found=f"{len(held_out) - len(of_dev[1])} longer ones",
             fix="remove them from the file",
         )
-    model = EncoderDecoder(settings.config(len(tokenizer.vocabulary)), seed=training.seed)
+    model = new_encoder_decoder(settings.config(len(tokenizer.vocabulary)), seed=training.seed)
     workload = TranslationTraining(model, encoded, of_dev, tokenizer, runtime, settings, training.seed)
     runtime.tell()
     record = {

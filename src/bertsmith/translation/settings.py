@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits, split_settings
 from bertsmith.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from bertsmith.encoders.encoder_decoder import TransformerConfig
+    from bertsmith.model.config import EncoderConfig
+
+ARCHITECTURES = ("transformer", "lstm")
 
 _WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
@@ -25,7 +28,14 @@ class TranslationSettings:
         ConfigError: a value is invalid.
     """
 
-    size: str = help_field("tiny", "model size: tiny, mini, small, base or big; the last two are those of the paper")
+    architecture: str | None = help_field(
+        None, "architecture: transformer, or lstm (recurrent, with attention) [transformer]"
+    )
+    score: str | None = help_field(None, "attention score of an lstm: dot, general or concat [general]")
+    size: str = help_field(
+        "tiny",
+        "model size: tiny, mini, small, base or big; those of the papers are base and big, of an lstm only big",
+    )
     vocab: str | None = help_field(
         None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]"
     )
@@ -34,11 +44,15 @@ class TranslationSettings:
         128, "maximum tokens of a text, special tokens included; pairs with a longer one are left out", most=10**5
     )
     rows_per_step: int = help_field(64, "pairs per optimizer step", most=10**6)
-    dropout: float = help_field(0.1, "dropout on the embeddings and on the residual branches")
+    dropout: float = help_field(
+        0.1, "dropout on the embeddings, and on the residual branches or the outputs of the lstm layers"
+    )
     label_smoothing: float = help_field(
         0.1, "label smoothing: fraction of the target probability that is spread evenly over all pieces"
     )
-    positions: str = help_field("sinusoidal", "position embeddings: sinusoidal, absolute (learned) or none")
+    positions: str | None = help_field(
+        None, "position embeddings of a transformer: sinusoidal, absolute (learned) or none [sinusoidal]"
+    )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch, both sides; affects memory and speed, not the result", most=2**24
     )
@@ -56,18 +70,41 @@ class TranslationSettings:
             require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
         require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
 
-    def config(self, pieces: int) -> "TransformerConfig":
-        """The shape of the model with a vocabulary of that many pieces."""
-        from bertsmith.encoders.encoder_decoder import TransformerConfig
+        kind = self.architecture or ARCHITECTURES[0]
+        require(
+            kind in ARCHITECTURES,
+            expected="an architecture: transformer or lstm",
+            found=repr(kind),
+            fix=nearest(kind, ARCHITECTURES),
+        )
+        for name, owner in (("score", "lstm"), ("positions", "transformer")):
+            value = getattr(self, name)
+            require(
+                value is None or kind == owner,
+                expected=f"no {name} for the architecture '{kind}'",
+                found=repr(value),
+                fix=f"leave it out, or use the architecture '{owner}'",
+            )
 
-        shape = TransformerConfig.named(self.size, vocab_size=pieces)
-        return TransformerConfig.named(
+    def config(self, pieces: int) -> "EncoderConfig":
+        """The shape of the model with a vocabulary of that many pieces."""
+        from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS
+
+        kind = self.architecture or ARCHITECTURES[0]
+        architecture = ENCODER_DECODERS[kind]
+        own: dict[str, Any] = {"score": self.score or "general"}
+        if kind == "transformer":
+            own = {
+                "position_embedding_type": self.positions or "sinusoidal",
+                "max_position_embeddings": max(512, 2 * self.max_length),
+            }
+        shape = architecture.named(self.size, vocab_size=pieces)
+        return architecture.named(
             self.size,
             vocab_size=pieces,
             hidden_dropout_prob=self.dropout,
-            position_embedding_type=self.positions,
-            max_position_embeddings=max(512, 2 * self.max_length),
             initializer_range=round(shape.hidden_size**-0.5, 6),
+            **own,
         )
 
 

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.encoders.encoder_decoder import EncoderDecoder
 from bertsmith.metrics.bleu import bleu, words_of
 from bertsmith.model.batch import Batch, cut_by_tokens
+from bertsmith.model.encoder_decoder import EncoderDecoder
 from bertsmith.model.noise import noise_for
 from bertsmith.pretraining.losses import negative_log_likelihood
 from bertsmith.progress import Progress
