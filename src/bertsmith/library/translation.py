@@ -16,14 +16,14 @@ from bertsmith.translation.settings import SearchSettings, settings_from
 def train_translation(
     pairs: str | Path, out: str | Path, *, dev: str | Path | None = None, resume: bool = False, **settings: Any
 ) -> TrainResult:
-    """The result of training a Transformer on pairs of texts; OUT/model is the model, which `translate` reads.
+    """The result of training an encoder-decoder on pairs of texts; OUT/model is the model, which `translate` reads.
 
     Args:
         pairs: a file with a text, a tab and its translation on each line.
         out: the run folder; new, unless `resume`.
         dev: further pairs, for evaluation with BLEU.
         resume: resume the run in `out`, which must have the same files and settings.
-        settings: fields of TranslationSettings and TrainSettings by name, such as size="small", pieces=4000,
+        settings: fields of TranslationSettings and TrainSettings by name, such as size="small", architecture="lstm",
             minutes=30; what is not given comes from the recipe of the paper (Vaswani et al., 2017).
 
     Raises:
