@@ -12,7 +12,8 @@ Models and cells (a task, an arm and a seed) are kept in WORK as `bertsmith comp
 made again, so that an interrupted call resumes. After every task, the cells are written to OUT.jsonl, the means, ranges
 and paired tests to OUT.json, and the picture of OUT.svg is drawn.
 
-DIR of --text has files of text. DIR of --data has `glue`, `nli`, `cls` and `squad` in their official formats.
+DIR of --text has files of text. DIR of --data has `glue`, `nli`, `cls` and `squad` in their official formats, of
+SQuAD train-v1.1-partial.json (any part of train-v1.1.json) and dev-v1.1.json.
 """
 
 import argparse

@@ -251,11 +251,12 @@ def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any
 
 
 def earlier(name: str, settings: dict[str, Any], seeds: int) -> dict[str, Any]:
-    """The settings, with what an earlier run of the same settings and seeds has measured."""
+    """The settings, with what earlier runs of the same settings and seeds have measured, and on which machines."""
     path = RESULTS / f"{name}.json"
     before = read_json(path) if path.is_file() else {}
     if {**settings, "seeds": seeds}.items() <= before.items():
-        return {key: value for key, value in before.items() if key not in ("benchmark", "day", "machine", "seeds")}
+        kept = {key: value for key, value in before.items() if key not in ("benchmark", "day", "machine", "seeds")}
+        return {**kept, "earlier_machines": [*kept.get("earlier_machines", ()), before["machine"]]}
     return settings
 
 

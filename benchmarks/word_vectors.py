@@ -80,8 +80,8 @@ def quality(vectors: WordVectors, chosen: list[str], questions: Path | None) -> 
     found = {"other half": right / len(chosen)}
     if questions is not None:
         total = score_analogies(vectors, questions / "questions-words.txt")[-1]
-        if total.accuracy is not None:
-            found["analogies"] = total.accuracy
+        assert total.accuracy is not None, "a file of which nothing can be asked is refused"
+        found["analogies"] = total.accuracy
         for path in sorted((questions / "word-sim").glob("*.txt")):
             try:
                 score = score_similarities(vectors, path)

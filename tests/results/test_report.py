@@ -437,7 +437,9 @@ def test_the_scores_are_shown_above_the_published_ones_of_the_task(tmp_path: Pat
     both = tables_of(write_finetuning_report([run, run], tmp_path / "both.html"))[0]
     assert {len(row) for row in both} == {len(both[0])}
     assert len(both) == 1 + 2 + 2
-    headline = "Published test F1: 93.2 (an ensemble of BERT large, first fine-tuned on TriviaQA), 1.5 points above"
+    headline = (
+        "Published test F1, in percent: 93.2 (an ensemble of BERT large, first fine-tuned on TriviaQA), 1.5 points"
+    )
     for page in (run / "report.html", tmp_path / "both.html"):
         assert page.read_text(encoding="utf-8").count(headline) == 1
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.encoders.encoder_decoder import Transformer, TransformerConfig
 from bertsmith.encoders.encoder_decoders import new_encoder_decoder
 from bertsmith.encoders.lstm_encoder_decoder import LstmConfig
+from bertsmith.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
 from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import EncoderConfig
@@ -34,7 +34,7 @@ def model(seed: int = 0, *, ends: float = 0.0, kind: str = "transformer") -> Enc
 
     Args:
         ends: how much more likely a Transformer ends.
-        kind: that, or the score of an LSTM.
+        kind: "transformer", or the score of an LSTM.
     """
     config: EncoderConfig = (
         LstmConfig(**SHAPE, score=kind)

@@ -8,12 +8,12 @@ import torch
 from safetensors.torch import load_file
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json, write_json
+from bertsmith.model import scored_attention
 from bertsmith.model.batch import Batch
-from bertsmith.model.scored_attention import SCORES
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -21,7 +21,7 @@ from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model
 from bertsmith.translation.pairs import encode_pairs, read_pairs
 from bertsmith.translation.run import settings_of_run, train_translation
-from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
+from bertsmith.translation.settings import ARCHITECTURES, SCORES, SearchSettings, TranslationSettings, settings_from
 from bertsmith.translation.workload import TranslationTraining
 from training.whole_steps import whole_step
 
@@ -237,6 +237,7 @@ def test_long_pairs_are_left_out_and_counted(capsys):
         ({"positions": "rotary"}, "position_embedding_type"),
         ({"max_length": 2}, "max_length of at least 3"),
         ({"architecture": "gru"}, "an architecture: transformer or lstm; found 'gru'"),
+        ({"architecture": ""}, "an architecture: transformer or lstm; found ''"),
         ({"architecture": "lstm", "score": "cosine"}, "a score: dot, general or concat; found 'cosine'"),
         ({"score": "dot"}, "no score for the architecture 'transformer'; found 'dot'"),
         ({"architecture": "lstm", "positions": "none"}, "no positions for the architecture 'lstm'; found 'none'"),
@@ -246,6 +247,13 @@ def test_settings_out_of_range_are_refused(tmp_path, given, message):
     source = write(tmp_path / "pairs.tsv", pairs(5))
     with pytest.raises(ConfigError, match=message):
         train_translation(source, tmp_path / "run", *settings(steps=1, **given))
+
+
+def test_the_names_of_the_settings_are_those_of_the_models():
+    assert set(ARCHITECTURES) == set(ENCODER_DECODERS)
+    assert scored_attention.SCORES == SCORES
+    with pytest.raises(ConfigError, match="a score: dot, general or concat"):
+        TranslationSettings(architecture="lstm", score="cosine")
 
 
 def test_the_rates_are_those_of_the_paper():

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertsmith.encoders.encoder_decoder import Transformer, TransformerConfig
 from bertsmith.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
+from bertsmith.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder_decoder import EncoderDecoder
 from bertsmith.settings import require

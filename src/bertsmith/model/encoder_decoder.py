@@ -6,7 +6,6 @@ The table serves the source, the target and the output layer. Training and searc
 """
 
 import abc
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +16,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 from bertsmith.model.source import SourceStates
-
-if TYPE_CHECKING:
-    from bertsmith.model.transformer import Embeddings
+from bertsmith.model.transformer import Embeddings
 
 
 class EncoderDecoder(nn.Module, abc.ABC):
@@ -34,7 +31,7 @@ class EncoderDecoder(nn.Module, abc.ABC):
 
     config: EncoderConfig
 
-    def __init__(self, config: EncoderConfig, embeddings: "Embeddings") -> None:
+    def __init__(self, config: EncoderConfig, embeddings: Embeddings) -> None:
         super().__init__()
         self.config = config
         self.embeddings = embeddings

@@ -13,9 +13,9 @@ GLUE_TRAIN_SIZES = ("392k", "392k", "363k", "108k", "67k", "8.5k", "5.7k", "3.5k
 """Number of training examples as given in the table, by column."""
 
 GLUE_NOTE = (
-    "Published: test results from the evaluation server (Devlin et al., 2019, table 1), each of a single model trained "
-    "on a single task. Entries that use BERT as a component are excluded, and so is WNLI, so the average differs from "
-    "the official score."
+    "Published: test results from the evaluation server (Devlin et al., 2019, table 1). BERT and OpenAI GPT are single "
+    "models, each trained on a single task. QQP and MRPC: F1; STS-B: Spearman; CoLA: Matthews; else accuracy. Entries "
+    "that use BERT as a component are excluded, and so is WNLI, so the average differs from the official score."
 )
 """The content of the caption."""
 
@@ -61,9 +61,9 @@ class Headline:
 
 HEADLINES = {
     "glue": Headline("GLUE score with WNLI", 80.5, 7.7, "BERT large on the leaderboard"),
-    "mnli": Headline("test accuracy", 86.7, 4.6, "BERT large"),
-    "squad": Headline("test F1", 93.2, 1.5, "an ensemble of BERT large, first fine-tuned on TriviaQA"),
-    "squad2": Headline("test F1", 83.1, 5.1, "BERT large, a single model without TriviaQA"),
+    "mnli": Headline("test accuracy on the matched set, in percent", 86.7, 4.6, "BERT large"),
+    "squad": Headline("test F1, in percent", 93.2, 1.5, "an ensemble of BERT large, first fine-tuned on TriviaQA"),
+    "squad2": Headline("test F1, in percent", 83.1, 5.1, "BERT large, a single model without TriviaQA"),
 }
 """By the name of the task."""
 

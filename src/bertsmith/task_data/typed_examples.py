@@ -148,7 +148,7 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
         good = isinstance(value, str)
     if not good:
         what = "a list of at least two texts" if field == "endings" else "a text"
-        others = f", only {', '.join(map(brief, values))}" if values else ""
+        others = f", only {brief(list(values))}" if values else ""
         raise InputError(
             expected=f"{what} as {field!r} in {place}",
             found=f"no such key{others}" if field not in values else brief(value),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
 ARCHITECTURES = ("transformer", "lstm")
+SCORES = ("dot", "general", "concat")
 
 _WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
@@ -70,13 +71,14 @@ class TranslationSettings:
             require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
         require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
 
-        kind = self.architecture or ARCHITECTURES[0]
-        require(
-            kind in ARCHITECTURES,
-            expected="an architecture: transformer or lstm",
-            found=repr(kind),
-            fix=nearest(kind, ARCHITECTURES),
-        )
+        kind = self.kind
+        for name, value, known in (("architecture", kind, ARCHITECTURES), ("score", self.score, SCORES)):
+            require(
+                value is None or value in known,
+                expected=f"{'an' if name[0] == 'a' else 'a'} {name}: {', '.join(known[:-1])} or {known[-1]}",
+                found=repr(value),
+                fix=nearest(value, known),
+            )
         for name, owner in (("score", "lstm"), ("positions", "transformer")):
             value = getattr(self, name)
             require(
@@ -86,16 +88,20 @@ class TranslationSettings:
                 fix=f"leave it out, or use the architecture '{owner}'",
             )
 
+    @property
+    def kind(self) -> str:
+        """The architecture, or the default one."""
+        return ARCHITECTURES[0] if self.architecture is None else self.architecture
+
     def config(self, pieces: int) -> "EncoderConfig":
         """The shape of the model with a vocabulary of that many pieces."""
         from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS
 
-        kind = self.architecture or ARCHITECTURES[0]
-        architecture = ENCODER_DECODERS[kind]
-        own: dict[str, Any] = {"score": self.score or "general"}
-        if kind == "transformer":
+        architecture = ENCODER_DECODERS[self.kind]
+        own: dict[str, Any] = {"score": "general" if self.score is None else self.score}
+        if self.kind == "transformer":
             own = {
-                "position_embedding_type": self.positions or "sinusoidal",
+                "position_embedding_type": "sinusoidal" if self.positions is None else self.positions,
                 "max_position_embeddings": max(512, 2 * self.max_length),
             }
         shape = architecture.named(self.size, vocab_size=pieces)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.encoders.encoder_decoder import DecoderLayer, Transformer, TransformerConfig
+from bertsmith.encoders.transformer_encoder_decoder import DecoderLayer, Transformer, TransformerConfig
 from bertsmith.model.batch import Batch
 from bertsmith.model.layers import sinusoidal_positions
 from bertsmith.model.memory import Memory
