@@ -36,7 +36,7 @@ ABSURD = {
     "demo --minutes 1e300 --out run": "at most 10,000,000",
     "demo --minutes nan --out run": "a finite number of minutes",
     "search texts --query q --bm25 --k1 inf": "expected a finite k1; found inf; give a number",
-    "quantize --model absent --data absent --limit nan": "invalid value for '--limit'",
+    "quantize --model absent --data absent --limit nan": "expected a finite limit; found nan",
     "convert absent new --to google --limit inf": "a finite limit of at least 0; found inf",
     "finetune --model absent --task spam --out run --learning-rate inf": "a finite learning_rate; found inf",
     "serve --model absent --request-seconds inf": "a finite request_seconds; found inf; give a number",

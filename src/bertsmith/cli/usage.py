@@ -86,7 +86,7 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
 def _described(parameter: Any) -> str:
     """An option or argument as it is typed, with its help."""
     is_option = parameter.param_type_name == "option"
-    shown = parameter.metavar or ("" if is_option else str(parameter.name).upper())
+    shown = (parameter.metavar or ("" if is_option else str(parameter.name).upper())).removesuffix("...")
     name = f"{max(parameter.opts, key=len)} {shown}".rstrip() if is_option else shown
     help_line = str(getattr(parameter, "help", None) or "").split(";")[0]
     return f"{name} ({help_line})" if help_line else name

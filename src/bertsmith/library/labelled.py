@@ -22,7 +22,7 @@ from bertsmith.progress import counted, warn
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
-from bertsmith.settings import split_settings
+from bertsmith.settings import require_number, split_settings
 from bertsmith.task_data.spec_of_model import labelled_of, read_labelled
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.kinds import task_for
@@ -192,10 +192,11 @@ def quantize(
         columns: fields of ColumnSettings by name.
 
     Raises:
-        ConfigError: this machine does not support int8.
+        ConfigError: this machine does not support int8, or the limit is no fraction.
         CheckpointError: no trial stayed within the limit, or the model has no metadata.
         InputError: the file is invalid.
     """
+    require_number("limit", limit, least=0, most=1)
     folder = load_any(model)
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
