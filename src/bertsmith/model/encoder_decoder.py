@@ -6,6 +6,7 @@ The table serves the source, the target and the output layer. Training and searc
 """
 
 import abc
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,9 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise
 from bertsmith.model.source import SourceStates
-from bertsmith.model.transformer import Embeddings
+
+if TYPE_CHECKING:  # the importer has it already; here it would be one more link of the longest chain
+    from bertsmith.model.transformer import Embeddings
 
 
 class EncoderDecoder(nn.Module, abc.ABC):
@@ -31,7 +34,7 @@ class EncoderDecoder(nn.Module, abc.ABC):
 
     config: EncoderConfig
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings) -> None:
+    def __init__(self, config: EncoderConfig, embeddings: "Embeddings") -> None:
         super().__init__()
         self.config = config
         self.embeddings = embeddings

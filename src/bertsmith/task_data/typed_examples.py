@@ -25,6 +25,8 @@ from bertsmith.errors import InputError
 from bertsmith.progress import counted
 from bertsmith.tasks.task import TaskSpec
 
+_SHOWN_KEYS = 5  # of a JSON line, in a message
+
 # The fields of a JSON line; all may also have an "id".
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -148,7 +150,8 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
         good = isinstance(value, str)
     if not good:
         what = "a list of at least two texts" if field == "endings" else "a text"
-        others = f", only {brief(list(values))}" if values else ""
+        shown = [*map(brief, list(values)[:_SHOWN_KEYS]), *(["…"] if len(values) > _SHOWN_KEYS else [])]
+        others = f", only {', '.join(shown)}" if values else ""
         raise InputError(
             expected=f"{what} as {field!r} in {place}",
             found=f"no such key{others}" if field not in values else brief(value),
