@@ -31,7 +31,7 @@ from harness import RESULTS, machine, machine_label, write_result
 
 from bertsmith.files import read_json
 from bertsmith.metrics.bleu import bleu, words_of
-from bertsmith.model.scored_attention import SCORES
+from bertsmith.model.our_names import SCORES
 from bertsmith.randomness import generator
 from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model

@@ -11,7 +11,8 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.lstm_layer import BiLstm, LstmLayer
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import RowNoise
-from bertsmith.model.scored_attention import SCORES, ConcatScore, GeneralScore
+from bertsmith.model.our_names import SCORES
+from bertsmith.model.scored_attention import ConcatScore, GeneralScore
 
 SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])
 TARGETS = ([2, 12, 13], [2, 14, 15, 16, 17, 18], [2])

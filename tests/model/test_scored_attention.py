@@ -10,9 +10,9 @@ from torch import Tensor
 from bertsmith.errors import ConfigError
 from bertsmith.model.attention import attention
 from bertsmith.model.layers import initialize
+from bertsmith.model.our_names import SCORES
 from bertsmith.model.runs import runs_of
 from bertsmith.model.scored_attention import (
-    SCORES,
     AttentionalState,
     ConcatScore,
     DotScore,

@@ -78,6 +78,16 @@ WRONG = [
     ("pair", '{"text": "a"}', "expected a text as 'pair' in line 7 of stdin; found no such key"),
     ("tags", '{"words": "Anna"}', "expected a list of words in line 7 of stdin; found 'Anna'"),
     ("tags", '{"words": [1]}', "expected a list of words in line 7 of stdin; found [1]"),
+    (
+        "tags",
+        json.dumps(dict.fromkeys("abcdef", 1)),
+        "found no such key, only 'a', 'b', 'c', 'd', 'e', …; add 'text'",
+    ),
+    (
+        "tags",
+        json.dumps(dict.fromkeys("abcde", 1)),
+        "found no such key, only 'a', 'b', 'c', 'd', 'e'; add 'text'",
+    ),
     ("tags", "{}", "expected a text as 'text' in line 7 of stdin; found no such key; add 'text'"),
     ("choice", "a\tb", "expected a context and at least two endings, with tabs between them, in line 7 of stdin"),
     ("choice", '{"context": "a", "endings": ["b"]}', "expected a list of at least two texts as 'endings' in line 7"),

@@ -13,7 +13,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder_decoder import EncoderDecoder
-from bertsmith.model.scored_attention import SCORES
+from bertsmith.model.our_names import SCORES
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.translation.decoding import Finished, penalty, search, translate

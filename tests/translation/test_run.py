@@ -12,8 +12,9 @@ from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_de
 from bertsmith.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.files import read_json, write_json
-from bertsmith.model import scored_attention
 from bertsmith.model.batch import Batch
+from bertsmith.model.our_names import SCORES
+from bertsmith.model.scored_attention import new_score
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -21,7 +22,7 @@ from bertsmith.translation.decoding import translate
 from bertsmith.translation.model_folder import read_translation_model
 from bertsmith.translation.pairs import encode_pairs, read_pairs
 from bertsmith.translation.run import settings_of_run, train_translation
-from bertsmith.translation.settings import ARCHITECTURES, SCORES, SearchSettings, TranslationSettings, settings_from
+from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
 from bertsmith.translation.workload import TranslationTraining
 from training.whole_steps import whole_step
 
@@ -251,7 +252,7 @@ def test_settings_out_of_range_are_refused(tmp_path, given, message):
 
 def test_the_names_of_the_settings_are_those_of_the_models():
     assert set(ARCHITECTURES) == set(ENCODER_DECODERS)
-    assert scored_attention.SCORES == SCORES
+    assert all(new_score(name, 4, 4).prepare(torch.zeros(3, 4)).shape == (3, 4) for name in SCORES)
     with pytest.raises(ConfigError, match="a score: dot, general or concat"):
         TranslationSettings(architecture="lstm", score="cosine")
 

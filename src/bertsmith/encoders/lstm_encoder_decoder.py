@@ -32,7 +32,8 @@ from bertsmith.model.layers import initialize
 from bertsmith.model.lstm_layer import BiLstm, LstmLayer, State, time_steps
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, dropped
-from bertsmith.model.scored_attention import AttentionalState, attend, new_score, require_score
+from bertsmith.model.our_names import require_score
+from bertsmith.model.scored_attention import AttentionalState, attend, new_score
 from bertsmith.model.source import SourceStates
 from bertsmith.model.transformer import Embeddings
 from bertsmith.settings import help_field

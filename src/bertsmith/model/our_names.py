@@ -1,8 +1,10 @@
-"""Our own names of parameters, the same for every architecture.
+"""Our own names of parameters, the same for every architecture, and of attention scores.
 
 The names of the encoder begin with `bert.` in every model with heads, because run folders and optimizer states have
 recorded them so since the first version. The rest of a name says which part of the model it belongs to.
 """
+
+from bertsmith.errors import ConfigError, nearest
 
 PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
@@ -24,6 +26,7 @@ HIDDEN_UNITS = 50
 READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
 READER_UNITS, READER_CELLS = 512, 1500
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
+SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD, PROJECTION)
 
 
@@ -53,3 +56,14 @@ def part_of(ours: str) -> str | None:
     """
     first = plain(ours).split(".")[0]
     return first if first in PARTS else None
+
+
+def require_score(name: str) -> str:
+    """The name of an attention score, checked.
+
+    Raises:
+        ConfigError: there is no such score.
+    """
+    if name not in SCORES:
+        raise ConfigError(expected="a score: dot, general or concat", found=repr(name), fix=nearest(name, SCORES))
+    return name

@@ -19,9 +19,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bertsmith.errors import ConfigError, nearest
-
-SCORES = ("dot", "general", "concat")
+from bertsmith.errors import ConfigError
+from bertsmith.model.our_names import require_score
 
 
 def attend(
@@ -190,14 +189,3 @@ def new_score(name: str, query_width: int, key_width: int) -> Score:
             fix="use the score 'general' or 'concat'",
         )
     return DotScore()
-
-
-def require_score(name: str) -> str:
-    """The name of a score, checked.
-
-    Raises:
-        ConfigError: there is no such score.
-    """
-    if name not in SCORES:
-        raise ConfigError(expected="a score: dot, general or concat", found=repr(name), fix=nearest(name, SCORES))
-    return name

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import nearest
+from bertsmith.model.our_names import require_score
 from bertsmith.settings import help_field, require, require_limits, split_settings
 from bertsmith.training.settings import TrainSettings
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
 ARCHITECTURES = ("transformer", "lstm")
-SCORES = ("dot", "general", "concat")
 
 _WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
@@ -72,13 +72,14 @@ class TranslationSettings:
         require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
 
         kind = self.kind
-        for name, value, known in (("architecture", kind, ARCHITECTURES), ("score", self.score, SCORES)):
-            require(
-                value is None or value in known,
-                expected=f"{'an' if name[0] == 'a' else 'a'} {name}: {', '.join(known[:-1])} or {known[-1]}",
-                found=repr(value),
-                fix=nearest(value, known),
-            )
+        require(
+            kind in ARCHITECTURES,
+            expected="an architecture: transformer or lstm",
+            found=repr(kind),
+            fix=nearest(kind, ARCHITECTURES),
+        )
+        if self.score is not None:
+            require_score(self.score)
         for name, owner in (("score", "lstm"), ("positions", "transformer")):
             value = getattr(self, name)
             require(
