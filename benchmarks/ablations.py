@@ -12,7 +12,7 @@ Models and cells (a task, an arm and a seed) are kept in WORK as `bertsmith comp
 made again, so that an interrupted call resumes. After every task, the cells are written to OUT.jsonl, the means, ranges
 and paired tests to OUT.json, and the picture of OUT.svg is drawn.
 
-DIR of --text has files of text. DIR of --data has `glue`, `nli`, `cls` and `squad` (train-v1.1-partial.json) in their official formats.
+DIR of --data has `glue`, `nli`, `cls` and `squad` (any part as train-v1.1-partial.json) in their official formats.
 """
 
 import argparse
@@ -373,11 +373,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--work", type=Path, required=True, help="the folder of models and cells")
     parser.add_argument("--text", type=Path, nargs="*", default=[], help="[the docstrings of this package]")
-    parser.add_argument(
-        "--data",
-        type=Path,
-        help="labelled files [tasks that are made from the text]",
-    )
+    parser.add_argument("--data", type=Path, help="labelled files [tasks that are made from the text]")
     parser.add_argument("--questions", default=",".join(ORDER), help="names, in the order in which they are answered")
     parser.add_argument("--tasks", help="only these tasks, of those of the questions [all]")
     parser.add_argument("--tokens", type=int, help="of each pre-training [400000; without --text 20000]")
