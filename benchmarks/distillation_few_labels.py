@@ -11,6 +11,7 @@ task            labelled                                      others     scored 
 ==============  ============================================  =========  ============================  ==============
 clinc-150       5 of each of 150 intents                      2,000      1,000 rows of its dev set     accuracy
 trec-fine       at most 10 of each of 50 kinds of question    2,000      its test set, 500             accuracy
+reuters-8       10 of each of 8 topics                        1,500      1,000 texts of its test set   accuracy
 sst-2           100 of both classes                           2,000      its dev set, 872              accuracy
 sts-b           500 scored pairs                              2,000      1,000 pairs of its dev set    as in GLUE
 ncbi-disease    300 sentences with tagged diseases            1,200      its dev set, 923 sentences    F1 of entities
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, machine_label, write_result
+from harness import RESULTS, machine, machine_label, write_result
 
 import bertsmith
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
@@ -54,6 +55,7 @@ CELLS = "cells.json"
 TASKS: Mapping[str, tuple[str, int | None, int, int]] = {
     "clinc-150": ("classification", 5, 750, 2_000),
     "trec-fine": ("classification", 10, 500, 2_000),
+    "reuters-8": ("classification", 10, 80, 1_500),
     "sst-2": ("classification", 100, 200, 2_000),
     "sts-b": ("regression", None, 500, 2_000),
     "ncbi-disease": ("ner", None, 300, 1_200),
@@ -76,6 +78,10 @@ def tables(task: str, data: Path) -> tuple[list[str], list[str], list[str]]:
         files = [data / f"cls/nltk/qc/{name}.txt" for name in ("train", "test")]
         questions = [path.read_text(encoding="latin-1").splitlines() for path in files]
         parts = [[(text, label) for label, text in (one.split(" ", 1) for one in part)] for part in questions]
+    elif task == "reuters-8":
+        files = [data / f"cls/reuters_r8/r8-{name}-all-terms.txt" for name in ("train", "test")]
+        news = [path.read_text(encoding="utf-8").splitlines()[1:] for path in files]
+        parts = [[(text, label) for label, text in (one.split("\t", 1) for one in part)] for part in news]
     else:
         parts = list(rows_of(task, data))
     train, dev = ([f"{' '.join(text.split())}\t{label}" for text, label in part] for part in parts)
@@ -162,7 +168,7 @@ def score_of(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Writes what is in WORK to a file of results, and prints a line for each task."""
+    """Writes what is in WORK to a file of results, which keeps its other tasks, and prints a line for each task."""
     described, tasks = machine(), {}
     for path in sorted(options.work.glob(f"*/{CELLS}")):
         cells = read_json(path)
@@ -188,9 +194,11 @@ def summary(options: argparse.Namespace) -> None:
         }
         tasks[path.parent.name] = found
         print(path.parent.name, json.dumps(found))
+    name = f"distillation_few_labels_{machine_label(described)}_torch-{described['packages']['torch']}"
+    before = RESULTS / f"{name}.json"
+    tasks = {**(read_json(before)["tasks"] if before.is_file() else {}), **tasks}
     unlabelled = {task: TASKS[task][-1] for task in tasks}
     settings = {"unlabelled": unlabelled, "epochs": EPOCHS, "learning_rate": RATE}
-    name = f"distillation_few_labels_{machine_label(described)}_torch-{described['packages']['torch']}"
     write_result(name, {"machine": described, "settings": settings, "tasks": tasks})
 
 
