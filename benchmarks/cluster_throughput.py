@@ -134,7 +134,7 @@ def measure(arguments: argparse.Namespace) -> None:
             print(json.dumps(run), flush=True)
         result["worker_gigabytes"] = round(worker_gigabytes(ray), 2)
         manifest = json.loads((place / "local" / "corpus.json").read_text())
-        items = list(encode_blocks(read_blocks([place / "text"], ReadingSettings()), tokenizer, workers=1))
+        items = list(encode_blocks(read_blocks([place / "text"], ReadingSettings()), tokenizer, workers=2))
         start = time.perf_counter()
         build_corpus([place / "text"], tokenizer, place / "joined", encode=lambda _: iter(items))
         result["joining_megabytes_per_second"] = round(size / 1e6 / (time.perf_counter() - start), 2)

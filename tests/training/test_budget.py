@@ -123,6 +123,34 @@ def test_a_machine_that_is_slow_for_a_while_gets_steps_back(tmp_path, monkeypatc
     )
 
 
+@pytest.mark.parametrize("factor", [1.5, 4])
+def test_a_machine_that_was_busy_during_the_trial_steps_gets_more_steps(tmp_path, monkeypatch, capsys, factor):
+    monkeypatch.setattr(progress, "_silent", 0)
+    clock = slowing(monkeypatch, 0, factor, 30)
+    workload = ToyWorkload(clock=clock)
+    workload.is_even = True
+    result = toy_run(tmp_path / "timed", workload, minutes=20, evaluate_every=None, learning_rate=0.05)
+    run = RunFolder.open(tmp_path / "timed")
+    assert 0.9 * 1200 <= clock.now <= 1.05 * 1200
+    assert result.steps == int(run.resolved["replanned"].rsplit(":", 1)[1]) > run.resolved["steps"]
+    assert capsys.readouterr().err.count("steps take less time than the trial steps did, so more than") == 1
+    rates = [line["learning_rate"] for line in run.metrics("train")]
+    assert rates[-1] < 0.02 * max(rates), "the schedule reaches its end"
+    peak = rates.index(max(rates))
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    counted = ToyWorkload()
+    given = {"steps": run.resolved["steps"], "replanned": run.resolved["replanned"], "learning_rate": 0.05}
+    assert toy_run(tmp_path / "counted", counted, evaluate_every=None, **given).steps == result.steps
+    assert same_parameters(workload, counted)
+
+
+def test_a_run_whose_first_steps_are_the_cheap_ones_gets_no_more_steps(tmp_path, monkeypatch):
+    clock = slowing(monkeypatch, 0, 4, 30)
+    result = toy_run(tmp_path, ToyWorkload(clock=clock), minutes=20)
+    assert result.steps == RunFolder.open(tmp_path).resolved["steps"]
+    assert clock.now < 0.5 * 1200
+
+
 def test_the_time_that_the_caller_used_counts_towards_a_budget_in_minutes(tmp_path, clock):
     settings = toy_settings(minutes=2)
     run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})

@@ -18,7 +18,10 @@ def test_a_pace_without_changes_is_the_plain_schedule():
     assert rates(Pace(100)) == plain
 
 
-@pytest.mark.parametrize("changes", [((5, 60),), ((40, 60),), ((40, 60), (50, 52)), ((40, 60), (45, 90))])
+@pytest.mark.parametrize(
+    "changes",
+    [((5, 60),), ((40, 60),), ((40, 60), (50, 52)), ((40, 60), (45, 90)), ((40, 160),), ((40, 60), (50, 130))],
+)
 def test_a_change_keeps_the_schedule_so_far_and_ends_it_at_the_new_last_step(changes):
     pace, step = Pace(100, changes), changes[0][0]
     assert rates(pace)[: step + 1] == rates(Pace(100))[: step + 1]
@@ -46,7 +49,7 @@ def test_the_changes_are_read_as_they_are_written():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "20", "20:x", "20:60:70", "60:20", "20:60,20:50", "20:60,70:80", "0:50", "20:101"]
+    "text", ["", "20", "20:x", "20:60:70", "60:20", "20:60,20:50", "20:60,70:80", "0:50", "100:120"]
 )
 def test_changes_that_do_not_fit_are_refused(text):
     with pytest.raises(ConfigError, match=r"STEP:STEPS.*settings\.json"):

@@ -92,10 +92,15 @@ class ToyWorkload(Workload):
         self.clock = clock
         self.die_at: int | None = None
         self.told: list[int] = []
+        self.is_even = False
         self.evaluations = 0
 
     def fix_steps(self, total: int) -> None:
         self.told.append(total)
+
+    @property
+    def has_even_steps(self) -> bool:
+        return self.is_even
 
     def change_pace(self, pace: Pace) -> None:
         self.pace = pace

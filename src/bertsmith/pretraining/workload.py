@@ -168,6 +168,11 @@ class Pretraining(Workload):
         """Sets the number of steps of the run, which determines where the long rows start."""
         self._planned_border = self._border = round(self._phases[0].share * total)
 
+    @property
+    def has_even_steps(self) -> bool:
+        """Whether all rows have the same maximum length."""
+        return len(self._phases) == 1
+
     def change_pace(self, pace: Pace) -> None:
         """Moves the start of the long rows to the step that is as far through the run as it was planned to be."""
         self._border = pace.first_step(self._planned_border)

@@ -2,7 +2,7 @@
 
 For a budget in minutes, a few steps spread over the run are timed and their updates discarded. The resulting number
 of steps is recorded; a run that is given this number as its budget ends with the same parameters. If later steps take
-longer than the timed ones, a `Deadline` finds a new number of steps, which is recorded too (`pace.py`).
+longer than the timed ones, or less long, a `Deadline` finds a new number of steps, which is recorded too (`pace.py`).
 """
 
 import contextlib
@@ -187,10 +187,12 @@ class Deadline:
     Args:
         settings: the settings of the run, with a budget in minutes.
         resolved: what `resolve` returned for it.
+        may_grow: whether the run may get more steps than planned; see `Workload.has_even_steps`.
     """
 
-    def __init__(self, settings: TrainSettings, resolved: Mapping[str, Any]) -> None:
+    def __init__(self, settings: TrainSettings, resolved: Mapping[str, Any], *, may_grow: bool) -> None:
         assert settings.minutes is not None
+        self.may_grow = may_grow
         self.seconds = settings.minutes * 60
         self.save_every = settings.save_every
         self.evaluate_every = settings.evaluate_every or int(resolved["evaluate_every"])
@@ -214,7 +216,7 @@ class Deadline:
         return step < pace.steps and not is_decided and step % max(1, pace.planned // _LOOKS) == 0
 
     def replan(self, step: int, pace: Pace, spent: float) -> int | None:
-        """The new number of steps of the run, at most as many as planned; None if it will end in time as it is.
+        """The new number of steps of the run; None if it will end in time as it is.
 
         Args:
             step: completed steps.
@@ -233,7 +235,8 @@ class Deadline:
         if 1 - _TOLERANCE < share < 1 + _TOLERANCE:
             return None
         fitting = step + max(1, int((self.seconds * (1 - RESERVE) - spent - fixed) / each))
-        fitting = min(fitting, pace.planned)
+        if not self.may_grow:
+            fitting = min(fitting, pace.planned)
         return None if fitting == pace.steps else fitting
 
 

@@ -131,6 +131,7 @@ class _Course:
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
         self.is_told_fewer = False  # the last message about the number of steps said that some are left out
+        self.is_told_more = False
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -230,7 +231,7 @@ class _Course:
         return True
 
     def _tell_change(self, steps: int) -> None:
-        """Says that the run gets fewer steps, and takes that back when the machine is fast again."""
+        """Says that the run gets fewer or more steps, and takes the former back when the machine is fast again."""
         planned = self.pace.planned
         if steps < self.total and not self.is_told_fewer:
             self.is_told_fewer = True
@@ -240,8 +241,14 @@ class _Course:
             )
         elif steps > self.total and self.is_told_fewer:
             self.is_told_fewer = False
-            fitting = "all" if steps == planned else f"{steps:,} of the"
+            fitting = "all" if steps >= planned else f"{steps:,} of the"
             tell(f"steps are faster again, so {fitting} {counted(planned, 'planned step')} fit into the minutes now")
+        elif steps > planned and not self.is_told_more:
+            self.is_told_more = True
+            tell(
+                f"steps take less time than the trial steps did, so more than {counted(planned, 'step')} are made, as "
+                "many as fit into the minutes; settings.json records every such change"
+            )
 
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
@@ -261,9 +268,9 @@ class _Course:
         self.pace = Pace.parse(planned, text) if (text := resolved.get("replanned")) else self.settings.pace(planned)
         self.evaluate_every = self.settings.evaluate_every or int(resolved["evaluate_every"])
         if self.settings.minutes is not None:
-            self.deadline = budget.Deadline(self.settings, resolved)
+            self.deadline = budget.Deadline(self.settings, resolved, may_grow=self.trainer.workload.has_even_steps)
         self.trainer.workload.fix_steps(planned)
-        self.is_told_fewer = self.pace.steps < planned
+        self.is_told_fewer, self.is_told_more = self.pace.steps < planned, self.pace.steps > planned
         if self.pace.changes:
             self.trainer.workload.change_pace(self.pace)
 

@@ -1,8 +1,8 @@
 """The pace of a run: how far each step takes it through its learning-rate schedule.
 
-A run is planned with a number of steps. If the machine slows down, a run with a budget in minutes gets a new number of
-steps, and what is left of the schedule is spread over the steps that are left: the learning rate has no jump, and
-still decays to its end.
+A run is planned with a number of steps. If its steps turn out to be slower or faster, a run with a budget in minutes
+gets a new number of steps, and what is left of the schedule is spread over the steps that are left: the learning rate
+has no jump, and still decays to its end.
 """
 
 import bisect
@@ -39,8 +39,7 @@ class Pace:
         require(
             valid
             and all(earlier < later for earlier, later in itertools.pairwise(begins))
-            and all(step < min(before, after) for (step, after), before in zip(changes, lengths, strict=False))
-            and max(lengths) == planned,
+            and all(step < min(before, after) for (step, after), before in zip(changes, lengths, strict=False)),
             expected=f"changes of a run of {planned} steps as STEP:STEPS,... by rising step",
             found=repr(text),
             fix="copy them from the settings.json of the run to repeat",
@@ -66,7 +65,7 @@ class Pace:
         return Pace(self.planned, (*self.changes, (step, steps)))
 
     def place(self, step: int) -> float:
-        """The step of the planned schedule that this step of the run corresponds to.
+        """The step of the planned schedule, mostly between two, that this step of the run corresponds to.
 
         >>> [Pace(100, ((20, 60),)).place(step) for step in (0, 20, 40, 60)]
         [0, 20, 60.0, 100.0]

@@ -41,7 +41,7 @@ class TrainSettings:
     tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts", most=10**15)
     minutes: float | None = help_field(
         None,
-        "budget in minutes; converted to steps after a few trial steps, and again if the machine slows down",
+        "budget in minutes; converted to steps after a few trial steps, and again if steps turn out slower or faster",
         most=10**7,
     )
     replanned: str | None = help_field(

@@ -101,6 +101,14 @@ class Workload(abc.ABC):
         with a budget in minutes does its trial steps as a run of another length.
         """
 
+    @property
+    def has_even_steps(self) -> bool:
+        """Whether all steps of a run take about the same time, so that the last ones tell how long the rest will take.
+
+        A run with a budget in minutes whose steps are faster than planned gets more of them only if they do.
+        """
+        return False
+
     def change_pace(self, pace: Pace) -> None:  # noqa: B027 - most workloads do not depend on it
         """Receives the new pace when the number of steps changes during the run; by default does nothing.
 
