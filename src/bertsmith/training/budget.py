@@ -35,6 +35,7 @@ RESERVE = 0.03  # of the budget, for time that the trials did not show
 _WINDOW = 0.05  # of the budget: the time over which the duration of a step is averaged
 _FIRST_LOOK = 0.2  # of the window, before anything is concluded from it
 _TOLERANCE = 0.1  # of the budget: a run that would end closer than this to its budget is left alone
+_UNUSED = 0.2  # of the budget: a run that would leave less than this unused gets no more steps than planned
 _LOOKS = 1000  # at most this many times per run is the time compared with the budget
 
 
@@ -237,6 +238,8 @@ class Deadline:
         fitting = step + max(1, int((self.seconds * (1 - RESERVE) - spent - fixed) / each))
         if not self.may_grow:
             fitting = min(fitting, pace.planned)
+        elif share > 1 - _UNUSED:
+            fitting = min(fitting, max(pace.planned, pace.steps))
         return None if fitting == pace.steps else fitting
 
 
