@@ -73,7 +73,11 @@ def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> Non
     if not resume:
         require_unused(folder, "resume it with --resume or name another folder")
     elif not (folder / part).exists():
-        raise RunError(expected=f"a run in '{folder}'", found=f"no {part or 'such folder'}", fix="check the path")
+        raise RunError(
+            expected=f"a run in '{folder}'",
+            found=f"no {part or 'such folder'}",
+            fix="check the path, or leave out --resume if the run was stopped before it began",
+        )
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -
     assert json.loads(lines.out) == {"text": one.text, "score": one.score, "has_ended": one.has_ended}
     unended = sum(not one.has_ended for one in expected)
     assert ("not ended by the model" in result.err) == (unended > 0)
+    assert ("with text got an empty translation" in result.err) == any(not expected[index].text for index in (0, 2))
 
     again = run("train-translation", "--out", out, "--resume", "--steps", 9)
     assert (again.code, "--resume with --out alone" in again.err) == (1, True)

@@ -71,6 +71,8 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         change = values["after"].get("change")
         if change is not None:
             row[3] = f"{change[0]:+.3f} ({change[1]:+.3f} to {change[2]:+.3f})"
+        else:
+            row[3] += " (no interval: one passage)"
         rows += [row, _row(f"{loss}, nats per character", values, "per_character", "{:.4f}")]
     if report.get("task"):
         task = report["task"]

@@ -96,7 +96,7 @@ def locate(
         found=_found(path),
         fix="use the model it was exported from, or run it with onnxruntime"
         if _is_onnx(path)
-        else "use the folder that contains these files",
+        else "name a folder that has them",
     )
 
 

@@ -144,7 +144,7 @@ def finetune(
             f"all trials: {out / TABLE_FILE}"
         )
         print_table(*table_cells(result.trials))
-    for line in summary_lines(result.report):
+    for line in summary_lines(result.report, str(out)):
         say(line)
     say(f"model: {out / 'model'}")
     say(f"report: {write_finetuning_report([out])}")

@@ -101,19 +101,20 @@ def _verdict(rows: Sequence[Row], metric: str) -> str:
     by_cost = sorted(rows, key=lambda row: row.processor_seconds)
     worth = next(row for row in by_cost if is_level(row, best))
     score = f"{metric.replace('_', ' ')} {worth.mean:.4f}"
+    margin = "the spread" if len(best.seeds) > 1 else "chance would explain"
     start = f"With {worth.labels:,} labels, {worth.system} was worth it ({score}, {worth.cost()} of processor time)"
     if len(rows) == 1:
         return f"{start}: it is the only system with a score."
     if worth is not best:
         return (
-            f"{start}: the best, {best.system} ({best.mean:.4f}, {best.cost()}), is not better by more than the spread."
+            f"{start}: the best, {best.system} ({best.mean:.4f}, {best.cost()}), is not better by more than {margin}."
         )
     cheaper = by_cost[: by_cost.index(worth)]
     if not cheaper:
         return f"{start}: it is both the best and the cheapest."
     next_best = max(cheaper, key=lambda row: row.mean)
     return (
-        f"{start}: it is better than every cheaper system by more than the spread, the best of which is "
+        f"{start}: it is better than every cheaper system by more than {margin}, the best of which is "
         f"{next_best.system} ({next_best.mean:.4f}, {next_best.cost()})."
     )
 

@@ -161,7 +161,10 @@ def check_known(
         for name, count in times.most_common()
     )
     are = "is" if times.total() == 1 else "are"
-    warn(f"{times.total():,} of {counted(total, f'gold {what}')} {are} unknown to the model, scored as a miss: {named}")
+    warn(
+        f"{times.total():,} of {counted(total, f'gold {what}')} {are} unknown to the model, scored as a miss: {named}; "
+        f"correct them, or train with examples of them"
+    )
 
 
 def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:

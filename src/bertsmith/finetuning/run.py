@@ -305,10 +305,14 @@ def is_count(name: str) -> bool:
     return name in COUNTS or name.endswith("_total")
 
 
-def summary_lines(report: Mapping[str, Any]) -> list[str]:
+def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     """The lines that the command prints: each score as mean and spread over the seeds, and the best training.
 
     The best score comes with its confidence interval over resampled dev examples.
+
+    Args:
+        report: the content of report.json.
+        run: the run folder, as the lines name it.
     """
     lines = []
     for name, score in report["scores"].items():
@@ -328,4 +332,4 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         low, high = report["intervals"][metric]
         best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
-    return [*lines, *lines_of_baselines(report)]
+    return [*lines, *lines_of_baselines(report, run)]

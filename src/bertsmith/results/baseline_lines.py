@@ -27,15 +27,16 @@ _OFFERS = {
     "the base model",
 }
 # Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
-_MEAN_OF_A_TIE = "; the two tie, and then their mean is the safer choice, best after a training with --calibrate"
+_MEAN_OF_A_TIE = "; the two tie, so their mean is the safer choice, above all after a training with --calibrate"
 _OTHERWISE = "try more epochs, another learning rate or a model that was pre-trained longer"
 
 
-def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
+def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     """The lines that the command prints: each baseline with its main score, what ties, and whether one is better.
 
     Args:
         report: the content of report.json; older ones have no baselines.
+        run: the run folder, as options and paths name it.
     """
     metric, lines = report["metric"], []
     for one in report.get("baselines", ()):
@@ -51,10 +52,10 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
     if metric in averaged:
         lines.append(
             f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f} "
-            "(--model RUN/model --also RUN/bag-of-words)" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")
+            f"(--model {run}/model --also {run}/bag-of-words)" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")
         )
     better = report.get("better_baseline")
-    return [*lines, *_tie(report), *([verdict(better)] if better else [])]
+    return [*lines, *_tie(report), *([verdict(better, run)] if better else [])]
 
 
 def _ties_with_bag(report: Mapping[str, Any]) -> bool:
@@ -86,11 +87,12 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
     return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
 
 
-def verdict(better: Mapping[str, Any]) -> str:
+def verdict(better: Mapping[str, Any], run: str = "RUN") -> str:
     """One line: which baseline scores higher than the fine-tuned model, by more than noise or not, and what to do.
 
     Args:
         better: from `better_baseline`.
+        run: the run folder, as the path of a saved baseline names it.
     """
     if "p_value" in better:
         relation = "is better than" if better["p_value"] < LEVEL else "ties with"
@@ -107,7 +109,7 @@ def verdict(better: Mapping[str, Any]) -> str:
             f"p = {better['p_value']:.4f}"
         )
     if "folder" in better:
-        return f"{said}; it is saved as a model, RUN/{better['folder']}"
+        return f"{said}; it is saved as a model, {run}/{better['folder']}"
     return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE)}"
 
 

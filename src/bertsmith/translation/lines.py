@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bertsmith.datasets.blocks import text_blocks
+from bertsmith.progress import counted, warn
 from bertsmith.runtime import choose
 from bertsmith.translation.decoding import Translation, translate
 from bertsmith.translation.model_folder import read_translation_model
@@ -20,7 +21,7 @@ def translated_lines(
     device: str = "auto",
     place: str = "line {:,} of stdin",
 ) -> Iterator[Translation]:
-    """The translation of each line, in order.
+    """The translation of each line, in order; warns at the end if some are empty though their lines are not.
 
     Args:
         model: a folder, or the run that has it.
@@ -33,9 +34,14 @@ def translated_lines(
     loaded, tokenizer = read_translation_model(model)
     runtime = choose(device, "fp32")
     loaded = loaded.to(runtime.torch_device)
-    number = 0
+    number = empty = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
             places = [place.format(number + 1 + index) for index in range(len(lines))]
-            yield from translate(loaded, tokenizer, lines, settings or SearchSettings(), places=places)
+            translations = translate(loaded, tokenizer, lines, settings or SearchSettings(), places=places)
+            for line, translation in zip(lines, translations, strict=True):
+                empty += bool(line.strip()) and not translation.text
+                yield translation
             number += len(lines)
+    if empty:
+        warn(f"{counted(empty, 'line')} with text got an empty translation; are their characters in the vocabulary?")

@@ -79,7 +79,7 @@ class WordVectorSettings:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ConfigError(
-                expected=f"a method, one of {', '.join(METHODS)}",
+                expected="a method: skip-gram or cbow (both are Word2Vec), glove or ppmi",
                 found=repr(self.method),
                 fix=nearest(str(self.method), METHODS),
             )

@@ -1,0 +1,24 @@
+"""Lines through a translation model."""
+
+import pytest
+
+from bertsmith.translation import lines
+from bertsmith.translation.decoding import Translation
+
+
+@pytest.mark.parametrize(("read", "empty"), [(["hello", "", "  "], 0), (["hello", "☃", "☂ ☃"], 2)])
+def test_lines_with_text_whose_translation_is_empty_are_counted(monkeypatch, capsys, read, empty):
+    class Loaded:
+        def to(self, device):
+            return self
+
+    def translate(loaded, tokenizer, texts, settings, places):
+        return [Translation(text="hallo" if text == "hello" else "", score=0.0, has_ended=True) for text in texts]
+
+    monkeypatch.setattr(lines, "read_translation_model", lambda model: (Loaded(), None))
+    monkeypatch.setattr(lines, "translate", translate)
+    found = list(lines.translated_lines("model", [read], device="cpu"))
+    assert [one.text for one in found] == ["hallo", "", ""]
+    said = capsys.readouterr().err
+    assert ("with text got an empty translation" in said) == (empty > 0)
+    assert not empty or f"warning: {empty} lines with text" in said
