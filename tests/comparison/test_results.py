@@ -54,7 +54,7 @@ def test_the_best_is_worth_it_if_no_cheaper_one_is_level():
     (said,) = verdicts(rows(cell("a", 1, 100, 1), cell("b", 1, 110, 2), cell("c", 1, 180, 9)), "accuracy")
     assert said == (
         "With 50 labels, c was worth it (accuracy 0.9000, 9.0 s of processor time): it is better than every cheaper "
-        "system by more than the spread, the best of which is b (0.5500, 2.0 s)."
+        "system by more than chance would explain, the best of which is b (0.5500, 2.0 s)."
     )
 
 
@@ -62,7 +62,7 @@ def test_a_cheaper_system_is_worth_it_if_the_examples_cannot_separate_it_from_th
     (said,) = verdicts(rows(cell("a", 1, 178, 1), cell("b", 1, 110, 0.5), cell("c", 1, 180, 99)), "accuracy")
     assert said == (
         "With 50 labels, a was worth it (accuracy 0.8900, 1.0 s of processor time): the best, c (0.9000, 1 min 39 s), "
-        "is not better by more than the spread."
+        "is not better by more than chance would explain."
     )
 
 

@@ -124,7 +124,7 @@ def test_unknown_labels_are_counted_and_named_and_only_some_of_many(capsys: pyte
         "warning: 14 of 16 gold labels are unknown to the model, scored as a miss: "
         "'label 3' (2 times, first in line 8 of 'dev.csv'), 'Ham' (once, in line 4 of 'dev.csv'), 'label 0' (once,"
     )
-    assert line.endswith(" and 3 more")
+    assert line.endswith(" and 3 more; correct them, or train with examples of them")
     check_known(examples[:2], SPEC.labels, training=False)
     check_known([text(())], SPEC.labels, training=False)
     assert capsys.readouterr().err == ""

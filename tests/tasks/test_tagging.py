@@ -419,7 +419,8 @@ def test_an_unknown_tag_is_refused_in_training_and_an_error_in_scoring(
     task().check(many, gold=True)
     assert capsys.readouterr().err == (
         "warning: 3 of 6 gold tags are unknown to the model, scored as a miss: "
-        "'B-ORG' (2 times, first in names.conll, line 7), 'B-LOK' (once, in names.conll, line 7)\n"
+        "'B-ORG' (2 times, first in names.conll, line 7), 'B-LOK' (once, in names.conll, line 7); "
+        "correct them, or train with examples of them\n"
     )
     answers = [("B-LOC", "O"), ("O", "O", "O"), ("O",)]
     predictions = [

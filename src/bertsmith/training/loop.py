@@ -233,22 +233,19 @@ class _Course:
     def _tell_change(self, steps: int) -> None:
         """Says that the run gets fewer or more steps, and takes the former back when the machine is fast again."""
         planned = self.pace.planned
+        made = (
+            f"{counted(planned, 'step')} are made, as many as fit into the minutes; settings.json records such changes"
+        )
         if steps < self.total and not self.is_told_fewer:
             self.is_told_fewer = True
-            warn(
-                f"steps take longer than the trial steps did, so fewer than {counted(planned, 'step')} are made, as "
-                "many as fit into the minutes; settings.json records every such change"
-            )
+            warn(f"steps take longer than the trial steps did, so fewer than {made}")
         elif steps > self.total and self.is_told_fewer:
             self.is_told_fewer = False
             fitting = "all" if steps >= planned else f"{steps:,} of the"
             tell(f"steps are faster again, so {fitting} {counted(planned, 'planned step')} fit into the minutes now")
         elif steps > planned and not self.is_told_more:
             self.is_told_more = True
-            tell(
-                f"steps take less time than the trial steps did, so more than {counted(planned, 'step')} are made, as "
-                "many as fit into the minutes; settings.json records every such change"
-            )
+            tell(f"steps take less time than the trial steps did, so more than {made}")
 
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
