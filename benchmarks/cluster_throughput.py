@@ -151,10 +151,11 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def estimate(result: dict[str, Any]) -> list[str]:
-    """What larger texts take, as the rows of a table, from the rate of one worker on the cluster and of joining."""
+    """What larger texts take, as the rows of a table, from the rate of a worker on the cluster and of joining."""
     per_word = result["bytes"] / result["words"]
-    one = next(run for run in result["runs"] if run["workers"] == 1)
-    rate, joining = max(one["megabytes_per_second"]["ray"]), result["joining_megabytes_per_second"]
+    fewest = min(result["runs"], key=lambda run: run["workers"])
+    rate = max(fewest["megabytes_per_second"]["ray"]) / fewest["workers"]
+    joining = result["joining_megabytes_per_second"]
     lines = ["| text | GB of text | workers | hours | memory of the workers | disk: corpus, and parts meanwhile |"]
     lines.append("|---|---|---|---|---|---|")
     for name, words in SIZES.items():
