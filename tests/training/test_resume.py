@@ -1,6 +1,7 @@
 """resumed = straight: a killed and resumed run ends with the same bytes as an uninterrupted one."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,5 +81,6 @@ def test_ctrl_c_ends_a_program_with_130_and_a_checkpoint(tmp_path):
     errors = process.communicate()[1].decode()
     assert process.returncode == 130, errors
     assert "writing a checkpoint" in errors
+    assert re.search(r"stopped after step \d+ of \d+; continue with --resume", errors)
     assert "Traceback" not in errors
     assert RunFolder.open(run).last_step() == RunFolder.open(run).metrics("train")[-1]["step"] < 20

@@ -130,8 +130,7 @@ class _Course:
             require_averaging(self.rank.count, trainer.workload.higher_is_better())
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
-        self.is_told_fewer = False  # the last message about the number of steps said that some are left out
-        self.is_told_more = False
+        self.is_told_fewer = self.is_told_more = False  # what the last message about the number of steps said
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -205,6 +204,8 @@ class _Course:
                 if self._save_is_due() or outcome.stop:
                     self._save()
                 if outcome.stop:
+                    if self.first:
+                        tell(f"stopped after step {self.position.step:,} of {self.total:,}; continue with --resume")
                     raise KeyboardInterrupt
                 self._evaluate_if_due(silently=True)
                 if self._out_of_patience():
