@@ -163,7 +163,7 @@ def check_known(
     are = "is" if times.total() == 1 else "are"
     warn(
         f"{times.total():,} of {counted(total, f'gold {what}')} {are} unknown to the model, scored as a miss: {named}; "
-        f"correct them, or train with examples of them"
+        "correct them, or train with examples of them"
     )
 
 
