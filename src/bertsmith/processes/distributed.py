@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +37,10 @@ Arguments = ParamSpec("Arguments")
 # While one process writes, evaluates or trains alone, the others wait. If it ends, that shows at once, because its
 # connections close, so the limit only has to exceed the longest of these waits.
 _LONGEST_WAIT = timedelta(days=7)
+# The threads of gloo release the last tensors a little after the exchange. One that does so while the interpreter shuts
+# down ends the program ("terminate called without an active exception", pytorch/pytorch#179291), and destroying the
+# group does not wait for them if a divided model still holds it. Nothing says when they are done.
+_UNTIL_RELEASED = 0.2
 # In the messages of gloo and nccl, of which most are about a connection to another process that is lost.
 _LOST = ("gloo", "nccl", "connection", "broken pipe")
 
@@ -80,6 +85,7 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+            time.sleep(_UNTIL_RELEASED)
 
 
 def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
