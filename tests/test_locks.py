@@ -14,7 +14,7 @@ from bertsmith import locks
 from bertsmith.corpus.build import build_corpus
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.finetuning.tuning import search_folder
-from bertsmith.locks import is_unused, locked_file, locked_folder
+from bertsmith.locks import is_unused, locked_file, locked_folder, require_new_run
 from bertsmith.training.run_folder import RunFolder
 from tasks.task_samples import TOKENIZER, write_base_model
 
@@ -226,3 +226,18 @@ def test_a_search_for_settings_is_locked_in_its_own_folder(tmp_path: Path) -> No
         pytest.raises(BertsmithError, match=f"found process {process.pid};"),
     ):
         finetune("model", "spam", "out", search=True, max_length=16)
+
+
+@pytest.mark.parametrize(
+    ("file", "fix"),
+    [
+        ("notes.txt", "not empty; name another folder"),
+        ("settings.json", "resume it with --resume or name another folder"),
+        ("seed-1/settings.json", "resume it with --resume or name another folder"),
+    ],
+)
+def test_only_a_run_is_to_be_resumed(tmp_path: Path, file: str, fix: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    with pytest.raises(RunError, match=fix):
+        require_new_run(tmp_path)

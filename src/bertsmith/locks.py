@@ -24,6 +24,9 @@ except ImportError:  # not POSIX
 LOCK_FILE = ".lock"
 # A lock, or what an interrupted atomic write left: see `files`.
 _TRACE = re.compile(r"\.lock|\..+\.\d{1,9}\.partial", re.DOTALL)
+# What a run leaves in its folder before it has a result: its settings or those of a seed, text to continue on, the
+# teacher's logits.
+_OF_A_RUN = ("settings.json", "*/settings.json", "continued/*", "teacher/*")
 _HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and host
 # A link is not followed, and a named pipe does not block; Windows has neither flag.
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -61,6 +64,16 @@ def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> Non
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
+def require_new_run(folder: Path) -> None:
+    """Refuses a folder with files in it, for a new run, and says to resume only what is a run.
+
+    Raises:
+        RunError: there are files in it.
+    """
+    is_run = any(next(folder.glob(trace), None) for trace in _OF_A_RUN)
+    require_unused(folder, f"{'resume it with --resume or ' if is_run else ''}name another folder")
+
+
 def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> None:
     """Checks that a resumed run has been started before, and that any other is new.
 
@@ -71,7 +84,7 @@ def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> Non
         RunError: one of them.
     """
     if not resume:
-        require_unused(folder, "resume it with --resume or name another folder")
+        require_new_run(folder)
     elif not (folder / part).exists():
         raise RunError(
             expected=f"a run in '{folder}'",

@@ -24,7 +24,7 @@ from bertsmith.comparison.sources import require_same
 from bertsmith.comparison.systems import System, chosen_systems
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import locked_folder, require_new_run
 from bertsmith.progress import counted, said_once, warn
 from bertsmith.settings import require, require_counts, require_number, split_settings
 from bertsmith.task_data.task_files import read_task
@@ -113,7 +113,7 @@ def compare_systems(
     out = Path(out)
     before = _before(out) if resume else {}
     if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
+        require_new_run(out)
     texts = [Path(path) for path in corpus or before.get("corpus", ())]
     chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
     reads_text = any(system.needs_text for system in chosen.values())

@@ -50,7 +50,7 @@ from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError
 from bertsmith.files import write_json
 from bertsmith.inference.loading import load_predictor
-from bertsmith.locks import locked_folder, require_unused
+from bertsmith.locks import locked_folder, require_new_run
 from bertsmith.metrics.calibration import softmax
 from bertsmith.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.progress import quiet, tell
@@ -149,7 +149,7 @@ def distill_n_grams(
         fix="leave them out",
     )
     if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
+        require_new_run(out)
     folder = load_any(teacher)
     spec, labelled, unlabelled = read_sources(folder, sources)
     tell(f"teacher: {summary_of(folder)}; student: {ABOUT}")

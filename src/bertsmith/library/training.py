@@ -27,7 +27,7 @@ from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.library.inputs import require_path
-from bertsmith.locks import require_new_or_started, require_unused
+from bertsmith.locks import require_new_or_started, require_new_run
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
@@ -250,7 +250,7 @@ def _require_no_continuation(out: Path, minutes: float | None, steps: int | None
         fix="name it with --continue-on",
     )
     if not resume:
-        require_unused(out, "resume it with --resume or name another folder")
+        require_new_run(out)
     elif (out / CONTINUED).is_dir():
         raise RunError(
             expected=f"the options that the run in '{out}' was started with",
