@@ -18,6 +18,7 @@ from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
+from bertsmith.pretraining.fit import FEW_HELD_OUT
 from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Runtime
 from bertsmith.text.tokenizer import Tokenizer
@@ -119,6 +120,12 @@ class Forecast:
         yield (
             kind == GRAFT and self.added < self.settings.add,
             f"only {counted(self.added, 'word')} of the text are split and frequent enough to be added",
+        )
+        held_out = self.after.pieces
+        yield (
+            held_out < FEW_HELD_OUT,
+            f"the held-out text has {counted(held_out, 'token')}, too few for losses that mean something; give more "
+            "text or raise --held-out",
         )
 
 

@@ -26,8 +26,8 @@ TaskOption = Annotated[
         "--task",
         metavar="NAME",
         help="a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
-        "classification, multi-label, patents, regression, similarity, pairs, triplets, texts, spam, spam4, sentiment, "
-        "claim, truth",
+        "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, spam, "
+        "spam4, sentiment, claim, truth",
     ),
 ]
 

@@ -119,10 +119,10 @@ def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[s
             "JSON list to end in .json",
         )
     if isinstance(record.get("data"), dict):
-        text = _text(record["data"], place, text_column)
+        text = text_of(record["data"], place, text_column)
         key = next((key for key in ANNOTATION_KEYS if key in record), ANNOTATION_KEYS[0])
-        return _of_annotations(text, _list(record.get(key), place, key), place, unread)
-    text = _text(record, place, text_column)
+        return _of_annotations(text, list_of(record.get(key), place, key), place, unread)
+    text = text_of(record, place, text_column)
     answer = record.get("answer", "accept")
     if answer != "accept":
         return _Marked(skipped=f"the answer {brief(answer)} of the annotator")
@@ -135,7 +135,7 @@ def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[s
             found=" and ".join(map(repr, keys)),
             fix="remove all but one of these keys",
         )
-    return _Marked(text, tuple(_span(item, text, place) for item in _list(record[keys[0]], place, keys[0])))
+    return _Marked(text, tuple(span_of(item, text, place) for item in list_of(record[keys[0]], place, keys[0])))
 
 
 def _of_annotations(text: str, annotations: Sequence[Any], place: str, unread: "Counter[str]") -> _Marked:
@@ -163,16 +163,20 @@ def _of_annotations(text: str, annotations: Sequence[Any], place: str, unread: "
 
 def _results(text: str, annotation: Mapping[str, Any], place: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
     """The spans of an annotation of Label Studio."""
-    for result in _list(annotation.get("result"), place, "result"):
+    for result in list_of(annotation.get("result"), place, "result"):
         value = result.get("value") if isinstance(result, dict) else None
         if isinstance(value, dict) and "labels" in value and "start" in value:
-            yield _span(value, text, place)
+            yield span_of(value, text, place)
         else:
             unread[str(result.get("type", "unnamed")) if isinstance(result, dict) else "unnamed"] += 1
 
 
-def _span(item: Any, text: str, place: str) -> MarkedSpan:
-    """A span of a record, as an object or as a list of start, end and label."""
+def span_of(item: Any, text: str, place: str) -> MarkedSpan:
+    """A span of a record, as an object or as a list of start, end and label.
+
+    Raises:
+        InputError: it is none, or the text that it names is not there.
+    """
     values: Sequence[Any] = ()
     if isinstance(item, list) and len(item) == 3:
         values = item
@@ -205,8 +209,12 @@ def _letters(text: str) -> str:
     return "".join(clean(text).replace("\\n", " ").split())
 
 
-def _text(values: Mapping[str, Any], place: str, text_column: str | None) -> str:
-    """The text of a record."""
+def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> str:
+    """The text of a record.
+
+    Raises:
+        InputError: there is none under the key.
+    """
     text = values.get(text_column or "text")
     if not isinstance(text, str):
         keys = ", ".join(brief(key) for key in list(values)[:8])
@@ -218,8 +226,12 @@ def _text(values: Mapping[str, Any], place: str, text_column: str | None) -> str
     return clean(text)
 
 
-def _list(value: Any, place: str, key: str) -> Sequence[Any]:
-    """The list under a key; empty if there is none."""
+def list_of(value: Any, place: str, key: str) -> Sequence[Any]:
+    """The list of spans under a key; empty if there is none.
+
+    Raises:
+        InputError: the value is no list.
+    """
     if value is None:
         return ()
     if not isinstance(value, list):

@@ -16,6 +16,7 @@ from bertsmith.datasets.labels import warn_of_single, warn_of_unlearned
 from bertsmith.datasets.nli import TITLES as NLI
 from bertsmith.datasets.nli import read_nli
 from bertsmith.datasets.patents import read_patents
+from bertsmith.datasets.relations import read_relations
 from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
@@ -110,6 +111,8 @@ def read_examples(
         )
     elif name == "patents":
         found = read_patents(path, gold=gold)
+    elif name == "relations":
+        found = read_relations(path, text_column=columns.text_column, label_column=columns.label_column, gold=gold)
     elif name in TAGS:
         found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
     else:

@@ -12,10 +12,12 @@ ner, pos               tagging         columns, one word per line, a blank line 
 classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
 multi-label            classification  the same; an example may have several labels or none
 patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
-regression             regression      the same with a number as the label
+relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
+                                       of texts in which @TYPE$ stands for each
+regression             regression      as classification, with a number as the label
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
 triplets, texts                        `datasets.text_groups`
-spam, spam4,           classification  the same with the preset's labels; examples come with the package
+spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
 sentiment, claim,
 truth
 =====================  ==============  ==========================================================================
@@ -51,7 +53,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 FIXED_LABELS = (*GLUE, *NLI, *PRESETS)
 SEVERAL = ("multi-label", "patents")  # labels for a text
-GENERAL = ("classification", *SEVERAL, "regression")
+GENERAL = ("classification", *SEVERAL, "relations", "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
