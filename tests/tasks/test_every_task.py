@@ -112,6 +112,10 @@ def write_file(name: str, folder: Path) -> Path:
         codes = ("B63H", "B63B; H04M", "H04M")
         rows = [f"{row}\t1. {TEXTS[row % 4]}\t{codes[row % 3]}\n" for row in range(COUNT)]
         suffix, text = "tsv", "patent_id\tclaims\tcpc_ids\n" + "".join(rows)
+    elif name == "relations":
+        spans = [{"start": 4, "end": 8, "label": "FILM"}, {"start": 12, "end": 15, "label": "VERB"}]
+        records = ({"text": "the film it was", "spans": spans, "label": "ab"[row % 2]} for row in range(COUNT))
+        suffix, text = "jsonl", "".join(json.dumps(record) + "\n" for record in records)
     elif name in FORMS:
         cells = {
             "similarity": (

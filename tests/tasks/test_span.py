@@ -444,7 +444,7 @@ def test_scores_are_those_of_the_official_scorers() -> None:
     asked = [question("a b c", "b c"), question("a b c", "c", "b")]
     result = [answered("b"), answered("the B.")]
     assert task().score(asked, result) == pytest.approx(
-        {"exact": 50, "f1": 100 * (2 / 3 + 1) / 2, "total": 2, "missing": 0}
+        {"exact": 50, "f1": 100 * (2 / 3 + 1) / 2, "total": 2, "missing": 0, "exact_at_5": 50, "mrr": 50}
     )
     assert task().example_scores(asked, result).tolist() == pytest.approx([2 / 3, 1])
     mixed = [asked[0], question("a b c", is_impossible=True)]

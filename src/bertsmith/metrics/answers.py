@@ -3,6 +3,7 @@
 Answers are compared after `normalize_answer`; of several gold answers the best match counts.
 
 Source: Rajpurkar et al. (2016), section 6.1, and (2018), section 5; the official evaluate-v1.1.py and evaluate-v2.0.py.
+`ranked_answer_scores` are those of BioASQ.
 """
 
 import collections
@@ -17,6 +18,7 @@ from bertsmith.settings import require
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
+_RANKED = 5  # candidates of a question
 Golds = Mapping[str, Sequence[str]]
 
 
@@ -80,6 +82,36 @@ def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, floa
                 f1 += answer_f1(predictions[question], answers)
     missing = sum(question not in predictions for question in golds)
     return {"exact": 100 * exact / len(golds), "f1": 100 * f1 / len(golds), "total": len(golds), "missing": missing}
+
+
+def ranked_answer_scores(golds: Golds, candidates: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Of the questions that have an answer, how early it is among the candidates of the model, in percent.
+
+    `exact_at_5` is the share with an exact match among the first five, the lenient accuracy of BioASQ (whose strict
+    accuracy is `exact`), and `mrr` the mean reciprocal rank of the first exact match among them, 0 if there is none.
+    Candidates that are equal after `normalize_answer` count once. Empty if no question has an answer.
+
+    >>> ranked_answer_scores({"a": ["Paris"], "b": ["1895"], "c": []}, {"a": ["Lyon", "paris"], "b": ["x"], "c": []})
+    {'exact_at_5': 50.0, 'mrr': 25.0}
+
+    Source: Tsatsaronis et al. (2015), "An overview of the BIOASQ large-scale biomedical semantic indexing and question
+    answering competition", section on factoid questions.
+
+    Args:
+        golds: the gold answers of each question, by id; empty for a question without an answer.
+        candidates: the best answers to each question, the most probable first.
+    """
+    ranks = []
+    for question, answers in golds.items():
+        wanted = {normalize_answer(answer) for answer in answers} - {""}
+        if wanted:
+            listed = list(dict.fromkeys(map(normalize_answer, candidates[question])))[:_RANKED]
+            ranks.append(next((rank for rank, text in enumerate(listed, start=1) if text in wanted), math.inf))
+    if not ranks:
+        return {}
+    found = sum(rank < math.inf for rank in ranks)
+    reciprocal = sum(1 / rank for rank in ranks)
+    return {f"exact_at_{_RANKED}": 100 * found / len(ranks), "mrr": 100 * reciprocal / len(ranks)}
 
 
 def squad2_scores(

@@ -72,6 +72,8 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
         )
         with quiet(warnings=True) if rank.index else contextlib.nullcontext():
             yield
+        dist.destroy_process_group()
+        time.sleep(_UNTIL_RELEASED)
     except RuntimeError as error:
         if not any(word in str(error).lower() for word in _LOST):
             raise
@@ -83,9 +85,8 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
             "by itself",
         ) from error
     finally:
-        if dist.is_initialized():
+        if dist.is_initialized():  # after a failure, whose message must not wait: torchrun is about to end the others
             dist.destroy_process_group()
-            time.sleep(_UNTIL_RELEASED)
 
 
 def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example, QuestionExample
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import InputError
-from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
+from bertsmith.metrics.answers import answer_f1, best_threshold, ranked_answer_scores, squad2_scores, squad_scores
 from bertsmith.metrics.calibration import softmax
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
@@ -223,14 +223,17 @@ class SpanTask(TaskWithLoss):
     def score(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> dict[str, float]:
         """Exact match and F1 in percent; see `squad_scores` and, with unanswerable questions, `squad2_scores`.
 
+        Also how early an exact match is among the candidates, `ranked_answer_scores`.
+
         The best scores and thresholds of `squad2_scores` consider the best answers, including withheld ones.
         """
         golds, given = _by_number(map(_gold_texts, _questions(examples))), _by_number(p.text for p in predictions)
+        ranked = ranked_answer_scores(golds, _by_number(map(_candidates, predictions)))
         if not self.spec.unanswerable:
-            return squad_scores(golds, given)
+            return squad_scores(golds, given) | ranked
         any_threshold = squad2_scores(golds, *_before_threshold(predictions))
         best = {name: value for name, value in any_threshold.items() if name.startswith("best_")}
-        return squad2_scores(golds, given) | best
+        return squad2_scores(golds, given) | best | ranked
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]
@@ -273,6 +276,11 @@ def _questions(examples: Sequence[Example]) -> Sequence[QuestionExample]:
 def _gold_texts(question: QuestionExample) -> list[str]:
     """The gold answers; the empty text if there is none."""
     return [*(answer.text for answer in question.answers), *question.absent_answers]
+
+
+def _candidates(prediction: AnswerPrediction) -> list[str]:
+    """The texts of the candidates, the most probable first; without any, the answer."""
+    return [text for text, *_ in prediction.n_best if text] or [prediction.text]
 
 
 def _by_number(values: Iterable[Value]) -> dict[str, Value]:
