@@ -4,14 +4,14 @@
 
 Two fields, each with a task: sentences of biomedical abstracts (NCBI disease, training part; disease names), and of
 papers and abstracts (ACL-ARC, training part, and Cranfield; the intent of citations). Each arm adapts the starter with
-`bertsmith.adapt`: pre-training continued, or continued after 1,000 words of the field were grafted, both for the same
-number of steps. Arms are then fine-tuned on the same labels and scored on the official dev file; "as it is" is the
-starter itself. The seed is that of the adaptation, of the draw of labels, and of the fine-tuning. General text: the
-beginning of the first two novels of the folder; the starter has read novels of the same collection.
+`bertsmith.adapt`: pre-training continued, continued after 1,000 words of the field were grafted, or a new model of the
+same shape with a vocabulary of the field, all for the same number of steps. Arms are then fine-tuned on the same labels
+and scored on the official dev file; "as it is" is the starter itself. The seed is that of the adaptation, of the draw
+of labels, and of the fine-tuning. General text: the beginning of the first two novels of the folder; the starter has
+read novels of the same collection.
 
 Losses are measured for all seeds, tasks for those of --task-seeds. A cell (field, arm, seed) that is in the result file
-is not repeated. Everything runs on one thread; the processor
-seconds of each cell are in the file.
+is not repeated. Everything runs on one thread; the processor seconds of each cell are in the file.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bertsmith.documents.sentences import split_sentences
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 
-ARMS = {"as it is": None, "continued": "keep", "grafted": "graft"}
+ARMS = {"as it is": None, "continued": "keep", "grafted": "graft", "from scratch": "new"}
 SENTENCES = 10  # of a document, where the file does not say which abstract a sentence is from
 NOVELS = 2
 
