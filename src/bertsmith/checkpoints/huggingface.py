@@ -157,12 +157,12 @@ def write_model_folder(
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config)
         write_card(partial, config, ours, tokenizer, metadata, "transformers")
-        if metadata.task == SIMILARITY:
+        if metadata.gives_vectors:
             settings = (metadata.spec or {}).get("settings") or {}
             write_recipe(
                 partial,
                 width=config.hidden_size,
-                pooling=metadata.reads,
+                pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
                 max_length=min(int(settings.get("max_length", config.max_tokens)), config.max_tokens),
                 is_static=config.is_static,
                 prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},

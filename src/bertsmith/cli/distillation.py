@@ -132,8 +132,9 @@ def distill_corpus(
 ) -> None:
     """Teach a student on plain text, as DistilBERT and TinyBERT do; give one of --steps, --tokens and --minutes.
 
-    The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. Fine-tune it, or
-    name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues
+    The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. That of --method
+    vectors learns to give the vectors of any encoder, whatever its vocabulary: --student mini makes a new model, and a
+    folder continues one. Fine-tune the student, or name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues
     from there.
     """
     from bertsmith.library.distillation import distill_corpus as run_on_corpus

@@ -2,10 +2,11 @@
 
 ::
 
-    RUN/start/    the student as it starts: layers of the teacher, or a new model
+    RUN/start/    the student as it starts: layers of the teacher, or a new model; with the method vectors, a new
+                  model or one that is continued starts as in `pretrain`, without this folder
     RUN/          the pre-training run of the student (see pretraining.run); RUN/model/ is the student
 
-Nothing is trained in a loop of its own: the student is pre-trained, and a `CorpusTeaching` adds the loss.
+Nothing is trained in a loop of its own: the student is pre-trained, and a `Teaching` adds the loss.
 """
 
 import dataclasses
@@ -23,8 +24,11 @@ from bertsmith.distillation.corpus_teaching import CorpusTeaching
 from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
-from bertsmith.errors import CheckpointError
+from bertsmith.distillation.vector_teaching import VectorTeaching, principal_directions
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.locks import require_new_or_started
+from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.pretraining.fit import check_vocabulary
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
@@ -35,6 +39,7 @@ from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import SETTINGS_FILE, START
+from bertsmith.vectors.loading import load_embedder
 
 # What differs from continued pre-training: the optimizer in the README of DistilBERT's code, and one segment.
 RECIPE: Mapping[str, Any] = {
@@ -65,7 +70,7 @@ def distill_corpus(
 
     Args:
         teacher: the pre-trained model to learn from; for soft targets with a masked-LM head.
-        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer.
+        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer, or with any for the method vectors.
         out: RUN; new, unless `resume`.
         settings: method, student and weights.
         given: fields of the settings of pre-training that differ from the recipe, with a budget.
@@ -85,6 +90,8 @@ def distill_corpus(
             found=f"--{name}",
             fix="leave it out",
         )
+    if settings.of_vectors:
+        return _distill_vectors(teacher, corpus, out, settings, given, resume)
     folder = load_any(teacher)
     if settings.is_distilbert and "mlm" not in folder.parts:
         raise CheckpointError(
@@ -115,6 +122,61 @@ def distill_corpus(
     if not resume:
         with locked_by_first_rank(out, rank):
             on_first_rank(lambda: _write_start(student.folder, out / START), rank)
+    return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+
+
+def _distill_vectors(
+    teacher: str | Path,
+    corpus: str | Path,
+    out: Path,
+    settings: CorpusDistillationSettings,
+    given: Mapping[str, Any],
+    resume: bool,
+) -> TrainResult:
+    """See `distill_corpus`: the student is pre-trained by the recipe of a new or a continued model."""
+    require(
+        address_of(corpus) is None,
+        expected="a corpus in a folder, for --method vectors",
+        found=f"the address '{corpus}'",
+        fix="copy it to this machine first",
+    )
+    source, rank = Corpus.open(corpus, verify=False), Rank.from_environment()
+    device, precision = str(given.get("device", "auto")), str(given.get("precision", "auto"))
+    embedder = load_embedder(teacher, device=device, precision=precision)
+    if not isinstance(embedder.encoder, FrozenEncoder):
+        raise ConfigError(
+            expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
+        )
+    start = None
+    config: EncoderConfig
+    if settings.student in BertConfig.sizes:
+        student = {"size": settings.student}
+        config, about = BertConfig.named(settings.student), f"new model of size {settings.student}"
+    elif settings.student == LAYERS:
+        folder = load_any(teacher)
+        check_vocabulary(folder.require_tokenizer().vocabulary, source, folder.name)
+        taken = student_of(folder, LAYERS, settings.layers, spread=True)
+        student, start = {"init": str(out / START)}, taken.folder
+        config, about = start.config, taken.about
+    else:
+        folder = load_any(settings.student)
+        student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
+    parts = settings_from_recipe({**student, **given})
+    objective = parts[1].objective
+    require(
+        objective.startswith("mlm"),
+        expected="an objective that predicts masked pieces, for --method vectors",
+        found=f"--objective {objective}",
+        fix="leave it out",
+    )
+    directions = principal_directions(embedder, source, config.hidden_size, int(given.get("seed", 1)))
+    origin = {"teacher": f"{summary_of(embedder.encoder.model)}, vectors by {embedder.pooling}", "student": about}
+    tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
+    is_new = "size" in student
+    teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, origin, is_new=is_new)
+    if start is not None and not resume:
+        with locked_by_first_rank(out, rank):
+            on_first_rank(lambda: _write_start(start, out / START), rank)
     return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
 
 

@@ -4,10 +4,11 @@ import dataclasses
 import math
 
 from bertsmith.errors import nearest
+from bertsmith.model_files.metadata import VECTORS
 from bertsmith.settings import help_field, require, require_limits
 
 DISTILBERT, TINYBERT = "distilbert", "tinybert"
-METHODS = (DISTILBERT, TINYBERT)
+METHODS = (DISTILBERT, TINYBERT, VECTORS)
 WITHOUT = "without-teacher"  # the folder of the same student without the teacher, in RUN
 
 
@@ -111,39 +112,47 @@ class CorpusDistillationSettings:
     method: str = help_field(
         DISTILBERT,
         "distilbert: soft targets, masked LM and cosine of hidden states, a student without segments and pooler; "
-        "tinybert: embeddings, hidden states and attention scores",
+        "tinybert: embeddings, hidden states and attention scores; vectors: the vectors of texts that any encoder "
+        "gives, and masked LM",
     )
     student: str = help_field(
         "layers",
-        "the student: layers (some layers of the teacher), or with tinybert also a size (tinybert, "
-        "tiny ... large, LAYERSxWIDTH)",
+        "the student: layers (some layers of the teacher); with tinybert also a size (tinybert, "
+        "tiny ... large, LAYERSxWIDTH); with vectors a size from tiny to large, or a model folder or hub id",
     )
     layers: str | None = help_field(
         None, "layers to take from the teacher: a number of them, or a list such as 1,3,6 [half of them, evenly spaced]"
     )
     temperature: float = help_field(2.0, "distilbert: temperature of the soft targets", most=1000)
     soft_weight: float = help_field(5.0, "distilbert: weight of the soft targets at masked positions")
-    mlm_weight: float = help_field(2.0, "distilbert: weight of the masked-LM loss")
+    mlm_weight: float = help_field(2.0, "distilbert, vectors: weight of the masked-LM loss")
     cosine_weight: float = help_field(1.0, "distilbert: weight of the cosine loss")
     state_weight: float = help_field(1.0, "tinybert: weight of the loss on embeddings and hidden states")
     attention_weight: float = help_field(1.0, "tinybert: weight of the loss on attention scores")
+    vector_weight: float = help_field(
+        20.0, "vectors: weight of the distance between the vectors of teacher and student, one minus their cosine"
+    )
 
     def __post_init__(self) -> None:
         require_limits(self)
         require(
             self.method in METHODS,
-            expected="a method: distilbert or tinybert",
+            expected="a method: distilbert, tinybert or vectors",
             found=repr(self.method),
             fix=nearest(self.method, METHODS),
         )
         require(self.temperature > 0, expected="a temperature above 0", found=self.temperature, fix="use 2")
-        weights = [getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention")]
+        weights = [
+            getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention", "vector")
+        ]
         require(min(weights) >= 0, expected="weights of at least 0", found=min(weights), fix="raise it")
-        used = (
-            (self.soft_weight, self.cosine_weight) if self.is_distilbert else (self.state_weight, self.attention_weight)
-        )
+        used = {
+            DISTILBERT: (self.soft_weight, self.cosine_weight),
+            TINYBERT: (self.state_weight, self.attention_weight),
+            VECTORS: (self.vector_weight,),
+        }
         require(
-            max(used) > 0,
+            max(used[self.method]) > 0,
             expected="a loss against the teacher with a weight above 0",
             found=f"none for {self.method}",
             fix="raise one, or use `bertsmith pretrain`, which has no teacher",
@@ -153,3 +162,8 @@ class CorpusDistillationSettings:
     def is_distilbert(self) -> bool:
         """Whether the losses are those of DistilBERT."""
         return self.method == DISTILBERT
+
+    @property
+    def of_vectors(self) -> bool:
+        """Whether the student learns the vectors of texts, from any encoder."""
+        return self.method == VECTORS

@@ -182,6 +182,6 @@ def add_projection(model: nn.Module, width: int, seed: int) -> None:
     divide_part(model, model.get_submodule(PROJECTION))
 
 
-def summary_of(teacher: ModelFolder) -> str:
+def summary_of(teacher: ModelFolder | Encoder) -> str:
     """The teacher in words, for metadata that may travel: no path."""
     return f"{teacher.config.display_name}, {teacher.config.shape_in_words}"

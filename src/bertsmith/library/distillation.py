@@ -118,7 +118,8 @@ def distill_corpus(
 
     Args:
         teacher: a pre-trained model, anything that `load` accepts.
-        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer (`bertsmith corpus --model DIR`).
+        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer (`bertsmith corpus --model DIR`); for
+            method="vectors" with the student's, which is the corpus's own if the student is a new model.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, with the same settings.
         settings: fields of CorpusDistillationSettings, and of the settings of pre-training, by name, such as

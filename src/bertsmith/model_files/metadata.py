@@ -25,6 +25,7 @@ NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place o
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
+VECTORS = "vectors"  # the method of distillation whose students give vectors, see `distillation.vector_teaching`
 SIMILARITY = "similarity"  # the kind of task whose models give vectors, and have the files of sentence-transformers
 # Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
@@ -129,6 +130,11 @@ class ModelMetadata:
     def reads(self) -> str:
         """What the head of a task on whole texts reads, one of `our_names.READS`."""
         return str((self.spec or {}).get("reads", "pooler"))
+
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether it was trained to give vectors of texts; its folder then has the files of sentence-transformers."""
+        return self.task == SIMILARITY or self.training.get("method") == VECTORS
 
     @property
     def vectors_of_row(self) -> int:

@@ -153,8 +153,11 @@ def _pretrain(
         free = result_of_first_rank(lambda: _may_change(out, resume), rank)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
 
-        if settings.initialization == "corpus" and run.last_step() is None:
-            initialize_from_corpus(model, source, training.seed)
+        if run.last_step() is None:
+            if settings.initialization == "corpus":
+                initialize_from_corpus(model, source, training.seed)
+            if teaching is not None:
+                teaching.initialize(model)
 
         def write_model(folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(

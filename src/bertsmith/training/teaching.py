@@ -40,6 +40,9 @@ class Teaching(abc.ABC):
         They are in the module `our_names.PROJECTION`, so that checkpoints hold them and model folders do not.
         """
 
+    def initialize(self, model: nn.Module) -> None:  # noqa: B027 - most teachings leave it as it is
+        """Sets parameters of the student, in place, before the first step of a new run; by default none."""
+
     @abc.abstractmethod
     def new_trace(self) -> Any:
         """What records the hidden states of a forward pass of the student (a `Trace`); None if nothing is needed."""

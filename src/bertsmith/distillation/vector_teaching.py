@@ -1,0 +1,172 @@
+"""Distillation of text vectors on plain text: a student learns to give the vectors of its teacher.
+
+The mean of the student's last hidden states learns to point where the teacher's vector of the same text points.
+
+Letters: N rows of a micro-batch, T tokens, D width of the student, E width of the teacher.
+
+The teacher reads the text of a row, decoded from its pieces, with a tokenizer of its own, so that teacher and student
+may have different vocabularies. A narrower student learns the vectors in their first D principal directions, taken
+about the origin, which keeps cosines as close as D numbers can. Masked pieces are predicted at the same time, so that
+the student keeps its masked-LM head.
+
+Source: Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation",
+section 2, with one minus the cosine in place of the squared error, which also compares lengths.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.corpus.shards import Corpus
+from bertsmith.distillation.settings import CorpusDistillationSettings
+from bertsmith.heads.models import PreTrainingOutput
+from bertsmith.heads.row_vectors import mean_of_rows
+from bertsmith.metrics.vectors import unit
+from bertsmith.model.our_names import PREFIX
+from bertsmith.pretraining.micro_batches import PretrainingBatch
+from bertsmith.processes.sharding import whole_parameters
+from bertsmith.randomness import generator
+from bertsmith.settings import require, to_dict
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import CONTINUATION
+from bertsmith.training.teaching import Teaching
+from bertsmith.vectors.embedder import Embedder
+
+_WORDS = f"{PREFIX}embeddings.word.weight"
+_SAMPLE = 4096  # texts whose vectors determine the directions
+_SAMPLED_TOKENS = 64  # of each of these texts
+
+Floats = npt.NDArray[np.float32]
+
+
+class VectorTeaching(Teaching):
+    """The loss of a student on plain text against the vectors of a teacher.
+
+    Args:
+        teacher: gives the vectors, [N, E].
+        directions: float32 [E, D], see `principal_directions`.
+        tokenizer: of the corpus.
+        settings: method and weights.
+        origin: where the student comes from, for the metadata of its model.
+        is_new: whether the student is a new model, whose word vectors are set.
+    """
+
+    needs_states = True
+
+    def __init__(
+        self,
+        teacher: Embedder,
+        directions: Floats,
+        tokenizer: Tokenizer,
+        settings: CorpusDistillationSettings,
+        origin: Mapping[str, Any],
+        *,
+        is_new: bool,
+    ) -> None:
+        self._is_new = is_new
+        self._teacher, self._tokenizer, self._settings, self._origin = teacher, tokenizer, settings, origin
+        self._directions = directions
+        self.trains_own = settings.mlm_weight > 0
+
+    def record(self) -> Mapping[str, Any]:
+        """Method, student and weights."""
+        return to_dict(self._settings)
+
+    def digests(self) -> Mapping[str, str]:
+        """The digest of the teacher."""
+        return {"teacher": self._teacher.encoder.digests["base"]}
+
+    def origin(self) -> Mapping[str, Any]:
+        """Where the student comes from, and the method."""
+        return {**self._origin, "method": self._settings.method}
+
+    @torch.no_grad()
+    def initialize(self, model: nn.Module) -> None:
+        """The word vectors of a new student: the teacher's vectors of its pieces, as long as its own were.
+
+        Special pieces keep their random vectors. A student that is continued keeps all.
+        """
+        if not self._is_new:
+            return
+        special = self._tokenizer.vocabulary.special_ids
+        ids = [id for id in range(len(self._tokenizer.vocabulary)) if id not in special]
+        texts = [self._tokenizer.decode([id]).removeprefix(CONTINUATION) for id in ids]
+        vectors = torch.from_numpy(unit(self._teacher.embed(texts)) @ self._directions)
+        with whole_parameters(model, _WORDS):
+            table = model.get_parameter(_WORDS)
+            table[ids] = F.normalize(vectors, dim=1).to(table) * table[ids].norm(dim=1, keepdim=True)
+
+    def new_trace(self) -> None:
+        """See `Teaching.new_trace`; the last hidden states are in the output of the model."""
+
+    def loss(
+        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, own: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """See `Teaching.loss`."""
+        assert isinstance(micro_batch, PretrainingBatch)
+        assert isinstance(output, PreTrainingOutput)
+        settings, lengths = self._settings, micro_batch.batch.lengths
+        wanted = torch.from_numpy(self.wanted(micro_batch)).to(output.hidden.device)
+        distances = (1 - F.cosine_similarity(mean_of_rows(output.hidden, lengths), wanted)).sum()
+        loss = settings.mlm_weight * own + settings.vector_weight * distances / micro_batch.step_rows
+        rows = torch.tensor(micro_batch.batch.num_rows, device=loss.device)
+        return loss, {"vectors": distances.detach(), "taught_rows": rows}
+
+    def wanted(self, batch: PretrainingBatch) -> Floats:
+        """What the means of the student have to point to, float32 [N, D]: the teacher's vectors of the whole rows."""
+        assert batch.targets is not None, "an objective that predicts pieces"
+        ids = batch.batch.token_ids.clone()
+        ids[batch.predicted_positions] = batch.targets
+        rows = np.split(ids.cpu().numpy(), np.cumsum(batch.batch.lengths)[:-1])
+        return unit(self._teacher.embed([self._tokenizer.decode(row) for row in rows])) @ self._directions
+
+    def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The mean distance of a row, one minus the cosine, without its weight."""
+        rows = sums.get("taught_rows", 0.0)
+        return {"vector_loss": sums["vectors"] / rows} if rows else {}
+
+
+def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: int) -> Floats:
+    """The directions in which a student of some width learns the vectors of its teacher, float32 [E, width].
+
+    They are orthonormal, and those in which the vectors of texts from the corpus are longest; for a student as wide as
+    its teacher they are the identity.
+
+    Args:
+        seed: draws the texts.
+
+    Raises:
+        ConfigError: the student is wider than its teacher.
+    """
+    require(
+        width <= teacher.width,
+        expected=f"a student at most as wide as the vectors of its teacher ({teacher.width})",
+        found=f"a width of {width}",
+        fix="choose a narrower --student, or another teacher",
+    )
+    if width == teacher.width:
+        return np.eye(width, dtype=np.float32)
+    vectors = unit(teacher.embed(sampled_texts(corpus, seed))).astype(np.float64)
+    _, directions = np.linalg.eigh(vectors.T @ vectors)
+    chosen = directions[:, ::-1][:, :width]
+    # The sign of a direction is arbitrary; the largest number is made positive, so that it depends on no solver.
+    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])
+    return np.ascontiguousarray(chosen * signs, dtype=np.float32)
+
+
+def sampled_texts(corpus: Corpus, seed: int) -> list[str]:
+    """Up to `_SAMPLE` texts of up to `_SAMPLED_TOKENS` tokens from random places of a corpus."""
+    draw = generator(seed, "distillation-directions")
+    places = np.sort(draw.integers(corpus.num_tokens, size=min(_SAMPLE, corpus.num_tokens)))
+    ends = np.cumsum(corpus.document_lengths)
+    texts = []
+    for place in places.tolist():
+        document = int(np.searchsorted(ends, place, side="right"))
+        begin = place - (int(ends[document - 1]) if document else 0)
+        texts.append(corpus.tokenizer.decode(corpus.document_tokens(document)[begin : begin + _SAMPLED_TOKENS]))
+    return texts

@@ -1,0 +1,216 @@
+"""Distillation of text vectors on plain text: the loss, new and continued students, resumed runs, bad input."""
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+
+import bertsmith
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.distillation.settings import CorpusDistillationSettings
+from bertsmith.distillation.vector_teaching import VectorTeaching, principal_directions
+from bertsmith.errors import ConfigError, VocabularyError
+from bertsmith.library.distillation import distill_corpus
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.workload import Pretraining
+from bertsmith.runtime import choose
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training import loop
+from bertsmith.vectors.loading import load_embedder
+from tasks.task_samples import CONFIG, TOKENIZER, examples_of, untrained, write_base_model
+
+FAST = {
+    "method": "vectors",
+    "steps": 6,
+    "max_length": 32,
+    "rows_per_step": 8,
+    "precision": "fp32",
+    "log_every": 1,
+    "evaluation_rows": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("corpus")
+    texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
+    (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=CorpusSettings(held_out=0.05))
+    return place / "corpus"
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A wider model with another vocabulary: the same pieces in another order."""
+    place = tmp_path_factory.mktemp("teacher") / "model"
+    pieces = list(TOKENIZER.vocabulary.pieces)
+    tokenizer = WordPieceTokenizer(Vocabulary([*pieces[:5], *reversed(pieces[5:])]), TOKENIZER.rules)
+    config = dataclasses.replace(CONFIG, hidden_size=144, intermediate_size=160)
+    metadata = ModelMetadata.from_dict({"task": "pretraining"})
+    save_pretrained(str(place), untrained(config, 3), tokenizer, metadata)
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("student") / "model", 5)
+
+
+def test_the_loss_is_masked_lm_and_one_minus_the_cosine_of_the_whole_row(
+    teacher: str, student: str, corpus: Path
+) -> None:
+    source, embedder = Corpus.open(corpus), load_embedder(teacher, precision="fp32")
+    directions = principal_directions(embedder, source, 32, 1)
+    model = load_pretrained(load_any(student)).model.double().eval()
+    settings = CorpusDistillationSettings(method="vectors", mlm_weight=0.5, vector_weight=7.0)
+    teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, {}, is_new=False)
+    data = PretrainingDataSettings(objective="mlm", max_length=32, dynamic=True)
+    pieces, runtime = source.tokenizer.vocabulary, choose("cpu", "fp64")
+    work = Pretraining(model, source, None, pieces, data, runtime, rows_per_step=6, micro_tokens=40, teaching=teaching)
+    batches = work.plan(0, 0, 1).micro_batches
+    assert len(batches) > 1
+    total, distances, own, predictions, rows = 0.0, 0.0, 0.0, 0, 0
+    theirs = bertsmith.load(teacher)
+    for batch in batches:
+        with torch.no_grad():
+            total += work._taught(teaching, model, batch, None)[0].item()
+            output = model(batch.batch, masked=batch.predicted_positions)
+        own += torch.nn.functional.cross_entropy(output.mlm_logits, batch.targets, reduction="sum").item()
+        predictions += len(batch.targets)
+        ids = batch.batch.token_ids.clone()
+        ids[batch.predicted_positions] = batch.targets
+        for begin, end in itertools.pairwise(np.cumsum((0, *batch.batch.lengths))):
+            wanted = theirs.embed([source.tokenizer.decode(ids[begin:end].numpy())])[0] @ directions
+            found = output.hidden[begin:end].mean(dim=0).numpy()
+            distances += 1 - float(found @ wanted) / float(np.linalg.norm(found) * np.linalg.norm(wanted))
+            rows += 1
+    assert total == pytest.approx(0.5 * own / (predictions + 1e-5) + 7 * distances / rows, rel=1e-4)
+
+
+def test_the_directions_keep_the_cosines_of_texts_better_than_any_others(teacher: str, corpus: Path) -> None:
+    source, embedder = Corpus.open(corpus), load_embedder(teacher, precision="fp32")
+    directions = principal_directions(embedder, source, 8, 1)
+    assert directions.shape == (144, 8)
+    np.testing.assert_allclose(directions.T @ directions, np.eye(8), atol=1e-5)
+    vectors = embedder.embed([one.first for one in examples_of("single", 64, seed=9)])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    kept = np.square(vectors @ directions).sum()
+    others, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((144, 8)))
+    assert kept > 0.8 * len(vectors)
+    assert kept > 5 * np.square(vectors @ others).sum()
+
+
+def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of_texts(
+    teacher: str, corpus: Path, tmp_path: Path
+) -> None:
+    given = {**FAST, "steps": 40, "student": "tiny", "dropout": 0.0}
+    distill_corpus(teacher, corpus, tmp_path / "run", **given)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "train"]
+    for line in steps:
+        assert line["loss"] == pytest.approx(2 * line["mlm_loss"] + 20 * line["vector_loss"], rel=1e-3)
+    assert np.mean([line["vector_loss"] for line in steps[-5:]]) < 0.5 * steps[0]["vector_loss"]
+    folder = load_any(tmp_path / "run/model")
+    assert folder.metadata.training["teacher"] == "BERT, 2 layers, width 144, 4 attention heads, vectors by mean"
+    assert folder.metadata.training["student"] == "new model of size tiny"
+    assert (tmp_path / "run/model/modules.json").exists()  # of sentence-transformers
+    texts = [one.first for one in examples_of("single", 32, seed=9)]
+    directions = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 1)
+    wanted = bertsmith.load(teacher).embed(texts) @ directions
+    found = bertsmith.load(tmp_path / "run/model").embed(texts)
+    cosines = (wanted * found).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.mean() > 0.8
+
+
+def test_the_word_vectors_of_a_new_student_are_those_of_the_teacher_and_others_are_kept(
+    teacher: str, student: str, corpus: Path
+) -> None:
+    source, embedder = Corpus.open(corpus), load_embedder(teacher, precision="fp32")
+    directions = principal_directions(embedder, source, 32, 1)
+    settings = CorpusDistillationSettings(method="vectors")
+    for is_new in (True, False):
+        model = load_pretrained(load_any(student)).model
+        before = model.encoder.word_table.detach().clone()
+        VectorTeaching(embedder, directions, TOKENIZER, settings, {}, is_new=is_new).initialize(model)
+        table = model.encoder.word_table.detach()
+        if not is_new:
+            assert torch.equal(table, before)
+            continue
+        assert torch.equal(table[:5], before[:5])  # special pieces
+        torch.testing.assert_close(table.norm(dim=1), before.norm(dim=1))
+        pieces = TOKENIZER.vocabulary.pieces[5:]
+        wanted = embedder.embed([piece.removeprefix("##") for piece in pieces]) @ directions
+        cosines = torch.nn.functional.cosine_similarity(table[5:], torch.from_numpy(wanted))
+        assert cosines.min() > 0.999
+
+
+@pytest.mark.parametrize("of_size", [True, False])
+def test_a_resumed_run_ends_with_the_same_bytes(
+    of_size: bool, teacher: str, student: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {**FAST, "student": "tiny" if of_size else student, "save_every": 2}
+    distill_corpus(teacher, corpus, tmp_path / "straight", **given)
+    step, count = loop._Course._step, []
+
+    def dies(self: loop._Course, *arguments: object) -> object:
+        count.append(1)
+        if len(count) == 5:
+            raise ConnectionError  # as if it were killed
+        return step(self, *arguments)
+
+    monkeypatch.setattr(loop._Course, "_step", dies)
+    with pytest.raises(ConnectionError):
+        distill_corpus(teacher, corpus, tmp_path / "run", **given)
+    monkeypatch.undo()
+    distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
+    first, second = (
+        safetensors.numpy.load_file(tmp_path / run / "model/model.safetensors") for run in ("straight", "run")
+    )
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert np.array_equal(tensor, second[name]), name
+
+
+def test_layers_of_the_teacher_are_a_student_of_its_width(corpus: Path, student: str, tmp_path: Path) -> None:
+    distill_corpus(student, corpus, tmp_path / "run", **{**FAST, "layers": "1"})
+    config = load_any(tmp_path / "run/model").config
+    assert (config.num_hidden_layers, config.hidden_size) == (1, 32)
+
+
+def test_layers_of_a_teacher_with_another_vocabulary_are_refused(teacher: str, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match="a corpus made with the vocabulary of"):
+        distill_corpus(teacher, corpus, tmp_path / "run", **FAST)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"student": "base"}, r"a student at most as wide as the vectors of its teacher \(144\)"),
+        ({"vector_weight": 0.0}, "a loss against the teacher"),
+        ({"student": "tiny", "objective": "nsp"}, "an objective that predicts masked pieces"),
+        ({"student": "tiny", "size": "mini"}, "a student that --student and --layers define"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(
+    changes: dict[str, object], message: str, teacher: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        distill_corpus(teacher, corpus, tmp_path / "run", **{**FAST, **changes})
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_corpus_at_an_address_is_refused(teacher: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a corpus in a folder"):
+        distill_corpus(teacher, "memory://corpus", tmp_path / "run", **FAST)
