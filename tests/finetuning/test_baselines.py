@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines, baselines_of
-from bertsmith.finetuning.cheaper import write_linear
+from bertsmith.finetuning.baselines import Baselines, baselines_of
+from bertsmith.finetuning.cheaper import with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -22,6 +23,7 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.results.baseline_lines import (
     BAG,
+    BAG_FOLDER,
     COSINE,
     FROZEN_COSINE,
     OVERLAP,
@@ -32,8 +34,10 @@ from bertsmith.results.baseline_lines import (
     lines_of_baselines,
     verdict,
 )
+from bertsmith.results.predictions import example_lines
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
@@ -240,6 +244,71 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
     assert "the two tie" in said(0.72, better_baseline={**better, "p_value": 0.3})
     assert "the two tie" not in said(0.72, better_baseline={**better, "p_value": 0.01})
     assert "the two tie" not in said(0.5)
+    assert "with --calibrate" in said(0.65, settings={"calibrate": False})
+    for given in (True, None):  # given already, or without effect
+        assert said(0.65, settings={"calibrate": given}).endswith("so their mean is the safer choice")
+    test = {"compared": "accuracy", "difference": 0.03, "low": -0.01, "high": 0.06, "p_value": 0.2, "examples": 100}
+    advice = said(0.72, better_mean={"name": BAG, "score": 0.72, **test})
+    assert "higher than either (the bag of words: 0.7200); the difference, +0.0300" in advice
+    assert advice.endswith("use the mean: `bertsmith predict --model RUN/model --also RUN/bag-of-words`")
+
+
+def test_a_mean_of_numbers_that_is_better_than_both_is_advised(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    gold = draw.normal(size=30)
+    dev = [TextExample(id=str(n), first="good", label=float(value)) for n, value in enumerate(gold)]
+    job = FinetuningJob.prepare(
+        write_base_model(tmp_path / "base"), SPECS["number"], TaskData(train=examples_of("number", 20), dev=dev),
+        SETTINGS, HOPELESS,
+    )  # fmt: skip
+    (tmp_path / "run" / BAG_FOLDER).mkdir(parents=True)
+
+    def entry(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+        lines, scores = [], []
+        for values in (first, second):
+            predictions = [NumberPrediction(value=float(value)) for value in values]
+            lines.append(list(example_lines(job.task, dev, predictions)))
+            scores.append(job.task.score(dev, predictions))
+        results = [{"name": BAG, "scores": scores[1]}]
+        found = Baselines(results=results, lines={BAG: lines[1]})
+        return with_bag_of_words(job, job.task.spec, found, scores[0], lines[0], tmp_path / "run")
+
+    noise = draw.normal(size=30)
+    found = entry(gold + noise, gold - 0.9 * noise)
+    better = found["better_mean"]
+    assert found["with_bag_of_words"][job.task.spec.metric] > better["score"]
+    assert better["name"] == BAG
+    assert better["low"] <= better["difference"] <= better["high"]
+    assert better["examples"] == 30
+    assert "better_mean" not in entry(gold, -gold)
+
+
+@pytest.mark.parametrize("kind", ["pair", "number"])
+def test_the_report_has_the_score_of_the_mean_that_evaluation_computes(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    report = finetune(base, SPECS[kind], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    both = load_ensemble([tmp_path / "run" / "model", tmp_path / "run" / BAG_FOLDER], device="cpu", precision="fp32")
+    scores, _ = both.evaluate(data.dev)
+    assert report["with_bag_of_words"] == pytest.approx(scores)
+
+
+def test_advice_leaves_out_what_the_training_was_given() -> None:
+    def said(name: str, kind: str, **settings: object) -> str:
+        better = {"name": name, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1}
+        return verdict(better, "my-run", {"kind": kind, "settings": {"epochs": 4.0, "learning_rate": 2e-5, **settings}})
+
+    assert "`bertsmith finetune --reads apart`" in said(COSINE, "classification", reads="mean")
+    assert "--reads apart" not in said(COSINE, "classification", reads="apart")
+    assert "--task similarity" in said(COSINE, "regression", reads="apart")
+    assert "--task similarity" not in said(COSINE, "classification", reads="apart")
+    assert "--reads apart" not in said(PAIRS, "classification", reads="apart")
+    assert "try more epochs than 4, more sentences" in said(TAGS, "tagging")
+    assert "(--task swag)" in said(OVERLAP, "choice")
+    assert "(--task squad)" in said(OVERLAP, "span")
+    assert "a learning rate below 2e-05" in said(FROZEN_COSINE, "similarity")
+    assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
+    older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})
+    assert "try more epochs, more sentences" in older
 
 
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])

@@ -45,14 +45,23 @@ from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, wri
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
-from bertsmith.results.baseline_lines import BAG, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
+from bertsmith.results.baseline_lines import (
+    BAG,
+    BAG_FOLDER,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+)
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples
 from bertsmith.tasks.task import Prediction, Task
 
-BAG_FOLDER = "bag-of-words"
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 
