@@ -70,7 +70,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("number", [BAG, VECTORS]),
         ("pair", [BAG, VECTORS, PAIRS, COSINE]),
         ("choice", [OVERLAP]),
-        ("tags", [TAGS]),
+        ("tags", [TAGS, VECTORS]),
         ("answer", [OVERLAP]),
         ("answer or none", [OVERLAP]),
         ("scored vectors", [WORDS_COSINE, FROZEN_COSINE]),
@@ -97,7 +97,7 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
         "pair",
         "vectors of partners",
     )
-    assert (found.linear is not None) == (VECTORS in names)
+    assert list(found.linear) == [name for name in (VECTORS, PAIRS) if name in names]
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
@@ -191,7 +191,7 @@ def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(t
 
 
 @pytest.mark.parametrize("has_seen_labels", [False, True])
-@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
+@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair", "tags"])
 def test_the_saved_linear_model_answers_what_the_baseline_predicted(
     kind: str, has_seen_labels: bool, tmp_path: Path
 ) -> None:
@@ -203,14 +203,34 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
         job.untrained = untrained
     found = baselines_of(job, tmp_path, resume=False)
     (result,) = (one for one in found.results if one["name"] == VECTORS)
-    assert found.linear is not None
-    write_linear(job, found.linear, result, tmp_path / "linear")
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
-    assert predictor.task.spec.reads == "mean"
+    assert predictor.task.spec.reads == ("pooler" if kind == "tags" else "mean")
     for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
         given, wanted = prediction.to_dict(), line["prediction"]
-        key = "value" if kind == "number" else "probabilities"
-        assert given[key] == pytest.approx(wanted[key], abs=1e-3)
+        key = {"number": "value", "tags": "tags"}.get(kind, "probabilities")
+        assert given[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
+
+
+def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("pair")
+    job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == PAIRS)
+    write_linear(job, found.linear[PAIRS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    assert predictor.task.spec.reads == "apart"
+    for prediction, line in zip(predictor.predict(data.dev), found.lines[PAIRS], strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+    better = {"name": PAIRS, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1, "folder": "linear"}
+    assert verdict(better).endswith("it is saved as a model, RUN/linear")
+
+
+def test_a_model_of_pairs_is_not_saved_where_texts_are_cut(tmp_path: Path) -> None:
+    spec = dataclasses.replace(SPECS["pair"], settings=dataclasses.replace(SPECS["pair"].settings, max_length=7))
+    found = computed(tmp_path, "pair", spec=spec)
+    assert PAIRS in found.lines
+    assert list(found.linear) == [VECTORS]
 
 
 def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
@@ -461,8 +481,26 @@ def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch
     report = finetune(
         base, SPECS["single"], data_of("single", 60), tmp_path / "run", SETTINGS, HOPELESS, seeds=1
     ).report
-    assert [one["train_examples"] for one in report["baselines"]] == [30, 30]
-    assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 2
+    assert [one["train_examples"] for one in report["baselines"]] == [60, 30]
+    assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 1
+
+
+def test_words_are_counted_in_more_examples_than_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_EXAMPLES", 10)
+    data, words = data_of("single", 60), 0
+    for most, name in ((1, "few"), (100, "some"), (10_000, "all")):
+        monkeypatch.setattr(module, "MOST_WORDS_OF_BAG", most)
+        (tmp_path / name).mkdir()
+        found = computed(tmp_path / name, "single", data)
+        counts = {one["name"]: one["train_examples"] for one in found.results}
+        assert counts[VECTORS] == 10
+        assert counts[BAG] > words or name == "few"
+        words = counts[BAG]
+        assert words == {"few": 10, "all": 60}.get(name, words)
+    monkeypatch.setattr(module, "MOST_TAGGED_WORDS", 20)
+    counts = {one["name"]: one["train_examples"] for one in computed(tmp_path, "tags").results}
+    assert counts[TAGS] == 40
+    assert 1 <= counts[VECTORS] <= 20
 
 
 def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.finetuning.baselines import Baselines
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.model.our_names import APART
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, MODEL, VECTORS
+from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, MODEL, PAIRS
 from bertsmith.results.comparison import Lines, paired
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
@@ -29,7 +30,7 @@ def better_baseline(
 ) -> dict[str, Any] | None:
     """The best of the baselines if it has a higher main score than the fine-tuned model, else None.
 
-    The linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
+    A linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
 
     Args:
         scores: those of the fine-tuned model.
@@ -38,7 +39,7 @@ def better_baseline(
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
         "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and the "folder"
-        of the linear model in the run, if it has one.
+        of the baseline in the run, if it is saved as a model.
     """
     spec = job.task.spec
     metric = spec.metric
@@ -56,9 +57,8 @@ def better_baseline(
     if len(lines) > 1:
         found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[best["name"]], lines)
         found |= dataclasses.asdict(test)
-    if best["name"] == VECTORS:
-        assert baselines.linear is not None, "its weights are kept"
-        write_linear(job, baselines.linear, best, run / LINEAR_FOLDER)
+    if best["name"] in baselines.linear:
+        write_linear(job, baselines.linear[best["name"]], best, run / LINEAR_FOLDER)
         found["folder"] = LINEAR_FOLDER
     elif best["name"] == BAG and (run / BAG_FOLDER).is_dir():  # missing in older runs
         found["folder"] = BAG_FOLDER
@@ -126,13 +126,17 @@ def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPredictio
 
 
 def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
-    """Writes the linear model as a model folder: the encoder unchanged, with a head that reads mean vectors.
+    """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
+
+    That are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
 
     Args:
         result: the entry of the linear model in `Baselines.results`.
     """
-    settings = dataclasses.replace(job.task.spec.settings, pooling="mean")  # the mean over the windows of long texts
-    spec = dataclasses.replace(job.task.spec, reads="mean", settings=settings)
+    spec = job.task.spec
+    if spec.kind != "tagging":
+        settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
+        spec = dataclasses.replace(spec, reads=APART if result["name"] == PAIRS else "mean", settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
     layer = loaded.model.output_layer

@@ -191,7 +191,8 @@ def _baselines(shown: Sequence[FinishedRun]) -> str:
     found = [(run.name, line) for run in with_some for line in (*mean_line(run.report), *better_line(run.report))]
     notes = [html.note(html.sentence_case(f"{name}: {line}" if several else line)) for name, line in found]
     text = (
-        "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
+        "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each. "
+        "One that was fitted to fewer training examples than there are has a random sample of them."
     )
     return html.section("Baselines on the dev examples", html.table(rows, header), html.note(text), *notes)
 
