@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines, baselines_of
-from bertsmith.finetuning.cheaper import write_linear
+from bertsmith.finetuning.baselines import Baselines, baselines_of
+from bertsmith.finetuning.cheaper import with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -22,6 +23,7 @@ from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.results.baseline_lines import (
     BAG,
+    BAG_FOLDER,
     COSINE,
     FROZEN_COSINE,
     OVERLAP,
@@ -32,8 +34,10 @@ from bertsmith.results.baseline_lines import (
     lines_of_baselines,
     verdict,
 )
+from bertsmith.results.predictions import example_lines
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
@@ -66,7 +70,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("number", [BAG, VECTORS]),
         ("pair", [BAG, VECTORS, PAIRS, COSINE]),
         ("choice", [OVERLAP]),
-        ("tags", [TAGS]),
+        ("tags", [TAGS, VECTORS]),
         ("answer", [OVERLAP]),
         ("answer or none", [OVERLAP]),
         ("scored vectors", [WORDS_COSINE, FROZEN_COSINE]),
@@ -93,7 +97,7 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
         "pair",
         "vectors of partners",
     )
-    assert (found.linear is not None) == (VECTORS in names)
+    assert list(found.linear) == [name for name in (VECTORS, PAIRS) if name in names]
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
@@ -187,7 +191,7 @@ def test_a_worse_model_is_reported_and_the_linear_model_is_saved_ready_for_use(t
 
 
 @pytest.mark.parametrize("has_seen_labels", [False, True])
-@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
+@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair", "tags"])
 def test_the_saved_linear_model_answers_what_the_baseline_predicted(
     kind: str, has_seen_labels: bool, tmp_path: Path
 ) -> None:
@@ -199,14 +203,34 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
         job.untrained = untrained
     found = baselines_of(job, tmp_path, resume=False)
     (result,) = (one for one in found.results if one["name"] == VECTORS)
-    assert found.linear is not None
-    write_linear(job, found.linear, result, tmp_path / "linear")
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
     predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
-    assert predictor.task.spec.reads == "mean"
+    assert predictor.task.spec.reads == ("pooler" if kind == "tags" else "mean")
     for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
         given, wanted = prediction.to_dict(), line["prediction"]
-        key = "value" if kind == "number" else "probabilities"
-        assert given[key] == pytest.approx(wanted[key], abs=1e-3)
+        key = {"number": "value", "tags": "tags"}.get(kind, "probabilities")
+        assert given[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
+
+
+def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("pair")
+    job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == PAIRS)
+    write_linear(job, found.linear[PAIRS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    assert predictor.task.spec.reads == "apart"
+    for prediction, line in zip(predictor.predict(data.dev), found.lines[PAIRS], strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+    better = {"name": PAIRS, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1, "folder": "linear"}
+    assert verdict(better).endswith("it is saved as a model, RUN/linear")
+
+
+def test_a_model_of_pairs_is_not_saved_where_texts_are_cut(tmp_path: Path) -> None:
+    spec = dataclasses.replace(SPECS["pair"], settings=dataclasses.replace(SPECS["pair"].settings, max_length=7))
+    found = computed(tmp_path, "pair", spec=spec)
+    assert PAIRS in found.lines
+    assert list(found.linear) == [VECTORS]
 
 
 def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
@@ -240,6 +264,71 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
     assert "the two tie" in said(0.72, better_baseline={**better, "p_value": 0.3})
     assert "the two tie" not in said(0.72, better_baseline={**better, "p_value": 0.01})
     assert "the two tie" not in said(0.5)
+    assert "with --calibrate" in said(0.65, settings={"calibrate": False})
+    for given in (True, None):  # given already, or without effect
+        assert said(0.65, settings={"calibrate": given}).endswith("so their mean is the safer choice")
+    test = {"compared": "accuracy", "difference": 0.03, "low": -0.01, "high": 0.06, "p_value": 0.2, "examples": 100}
+    advice = said(0.72, better_mean={"name": BAG, "score": 0.72, **test})
+    assert "higher than either (the bag of words: 0.7200); the difference, +0.0300" in advice
+    assert advice.endswith("use the mean: `bertsmith predict --model RUN/model --also RUN/bag-of-words`")
+
+
+def test_a_mean_of_numbers_that_is_better_than_both_is_advised(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    gold = draw.normal(size=30)
+    dev = [TextExample(id=str(n), first="good", label=float(value)) for n, value in enumerate(gold)]
+    job = FinetuningJob.prepare(
+        write_base_model(tmp_path / "base"), SPECS["number"], TaskData(train=examples_of("number", 20), dev=dev),
+        SETTINGS, HOPELESS,
+    )  # fmt: skip
+    (tmp_path / "run" / BAG_FOLDER).mkdir(parents=True)
+
+    def entry(first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+        lines, scores = [], []
+        for values in (first, second):
+            predictions = [NumberPrediction(value=float(value)) for value in values]
+            lines.append(list(example_lines(job.task, dev, predictions)))
+            scores.append(job.task.score(dev, predictions))
+        results = [{"name": BAG, "scores": scores[1]}]
+        found = Baselines(results=results, lines={BAG: lines[1]})
+        return with_bag_of_words(job, job.task.spec, found, scores[0], lines[0], tmp_path / "run")
+
+    noise = draw.normal(size=30)
+    found = entry(gold + noise, gold - 0.9 * noise)
+    better = found["better_mean"]
+    assert found["with_bag_of_words"][job.task.spec.metric] > better["score"]
+    assert better["name"] == BAG
+    assert better["low"] <= better["difference"] <= better["high"]
+    assert better["examples"] == 30
+    assert "better_mean" not in entry(gold, -gold)
+
+
+@pytest.mark.parametrize("kind", ["pair", "number"])
+def test_the_report_has_the_score_of_the_mean_that_evaluation_computes(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    report = finetune(base, SPECS[kind], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    both = load_ensemble([tmp_path / "run" / "model", tmp_path / "run" / BAG_FOLDER], device="cpu", precision="fp32")
+    scores, _ = both.evaluate(data.dev)
+    assert report["with_bag_of_words"] == pytest.approx(scores)
+
+
+def test_advice_leaves_out_what_the_training_was_given() -> None:
+    def said(name: str, kind: str, **settings: object) -> str:
+        better = {"name": name, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1}
+        return verdict(better, "my-run", {"kind": kind, "settings": {"epochs": 4.0, "learning_rate": 2e-5, **settings}})
+
+    assert "`bertsmith finetune --reads apart`" in said(COSINE, "classification", reads="mean")
+    assert "--reads apart" not in said(COSINE, "classification", reads="apart")
+    assert "--task similarity" in said(COSINE, "regression", reads="apart")
+    assert "--task similarity" not in said(COSINE, "classification", reads="apart")
+    assert "--reads apart" not in said(PAIRS, "classification", reads="apart")
+    assert "try more epochs than 4, more sentences" in said(TAGS, "tagging")
+    assert "(--task swag)" in said(OVERLAP, "choice")
+    assert "(--task squad)" in said(OVERLAP, "span")
+    assert "a learning rate below 2e-05" in said(FROZEN_COSINE, "similarity")
+    assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
+    older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})
+    assert "try more epochs, more sentences" in older
 
 
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
@@ -392,8 +481,26 @@ def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch
     report = finetune(
         base, SPECS["single"], data_of("single", 60), tmp_path / "run", SETTINGS, HOPELESS, seeds=1
     ).report
-    assert [one["train_examples"] for one in report["baselines"]] == [30, 30]
-    assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 2
+    assert [one["train_examples"] for one in report["baselines"]] == [60, 30]
+    assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 1
+
+
+def test_words_are_counted_in_more_examples_than_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_EXAMPLES", 10)
+    data, words = data_of("single", 60), 0
+    for most, name in ((1, "few"), (100, "some"), (10_000, "all")):
+        monkeypatch.setattr(module, "MOST_WORDS_OF_BAG", most)
+        (tmp_path / name).mkdir()
+        found = computed(tmp_path / name, "single", data)
+        counts = {one["name"]: one["train_examples"] for one in found.results}
+        assert counts[VECTORS] == 10
+        assert counts[BAG] > words or name == "few"
+        words = counts[BAG]
+        assert words == {"few": 10, "all": 60}.get(name, words)
+    monkeypatch.setattr(module, "MOST_TAGGED_WORDS", 20)
+    counts = {one["name"]: one["train_examples"] for one in computed(tmp_path, "tags").results}
+    assert counts[TAGS] == 40
+    assert 1 <= counts[VECTORS] <= 20
 
 
 def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:

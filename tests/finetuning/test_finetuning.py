@@ -15,7 +15,6 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.baselines import BAG_FOLDER
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
@@ -27,6 +26,7 @@ from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
+from bertsmith.results.baseline_lines import BAG_FOLDER
 from bertsmith.results.finished_run import SeedResult, table_cells
 from bertsmith.runtime import Rank, choose
 from bertsmith.task_data.split import TaskData, split_dev

@@ -1,4 +1,4 @@
-"""Several models as one: the mean of their class probabilities, from a forward and a backward model too."""
+"""Several models as one: the mean of their probabilities or numbers, from a forward and a backward model too."""
 
 from pathlib import Path
 
@@ -26,7 +26,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("ensemble")
     result = {}
     for number, (direction, kind) in enumerate(
-        (("forward", "single"), ("backward", "single"), ("forward", "several labels"), ("forward", "tags"))
+        (
+            ("forward", "single"),
+            ("backward", "single"),
+            ("forward", "several labels"),
+            ("forward", "tags"),
+            ("forward", "number"),
+            ("backward", "number"),
+        )
     ):
         config = AwdLstmConfig(
             vocab_size=CONFIG.vocab_size,
@@ -75,7 +82,26 @@ def test_one_model_is_itself(models: dict[str, Path]) -> None:
     assert type(load_ensemble([models["forward single"]])) is type(load_predictor(models["forward single"]))
 
 
-@pytest.mark.parametrize("other", ["forward several labels", "forward tags"])
+@pytest.mark.parametrize("other", ["forward several labels", "forward tags", "forward number"])
 def test_models_of_other_labels_or_kinds_are_refused(models: dict[str, Path], other: str) -> None:
-    with pytest.raises(ConfigError, match="models of classification with the same labels"):
+    with pytest.raises(ConfigError, match="models of classification of single texts with the labels negative"):
         load_ensemble([models["forward single"], models[other]])
+
+
+def test_models_without_a_mean_are_refused(models: dict[str, Path]) -> None:
+    with pytest.raises(
+        ConfigError, match="models of classification or regression, which have a mean; found one of tag"
+    ):
+        load_ensemble([models["forward tags"], models["forward tags"]])
+
+
+def test_numbers_are_the_mean_of_those_of_the_models(models: dict[str, Path], tmp_path: Path) -> None:
+    both = models["forward number"], models["backward number"]
+    alone = [[one.value for _, one in load_lines(model)] for model in both]
+    together = [one.value for _, one in predict_lines(both[0], TEXTS, also=[both[1]])]
+    assert not np.allclose(*alone, atol=1e-3)
+    np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-6)
+    rows = "".join(f"{text}\t{value}\n" for text, value in zip(TEXTS[:2], together, strict=False))
+    (tmp_path / "gold.tsv").write_text("text\tscore\n" + rows)
+    result = evaluate(both[0], tmp_path / "gold.tsv", task="regression", also=[both[1]])
+    assert result.scores["pearson"] == pytest.approx(1.0)

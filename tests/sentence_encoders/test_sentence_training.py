@@ -193,6 +193,23 @@ def test_one_class_only_is_refused_for_few_labels() -> None:
         contrastive_pairs([TextExample(id="1", first="a", label="x"), TextExample(id="2", first="b", label="x")], 1)
 
 
+def test_labels_with_one_text_each_are_refused_for_few_labels() -> None:
+    examples = [TextExample(id=str(n), first=f"text {n % 2}", label="ab"[n % 2]) for n in range(4)]
+    with pytest.raises(ConfigError, match="a label with two different texts for the recipe setfit"):
+        contrastive_pairs(examples, 1)
+    assert contrastive_pairs([*examples, TextExample(id="4", first="other", label="a")], 1)
+
+
+def test_labels_with_one_text_each_are_not_learned_from_pairs_by_default(base: str, tmp_path: Path) -> None:
+    encoder = write_sentence_encoder(base, tmp_path / "encoder", "mean")
+    train = lines_file(tmp_path / "one.jsonl", *({"text": f"the {word} film", "label": word} for word in GOOD[:3]))
+    given = {"train": train, "seeds": 1, "precision": "fp32", "device": "cpu"}
+    bertsmith.finetune(encoder, "classification", tmp_path / "run", **given)
+    assert not (tmp_path / "run" / "continued").exists()
+    with pytest.raises(ConfigError, match=r"two different texts.*use --recipe auto"):
+        bertsmith.finetune(encoder, "classification", tmp_path / "asked", recipe="setfit", **given)
+
+
 def test_the_recipe_for_few_labels_refuses_other_tasks(base: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="single texts with one label each"):
         bertsmith.finetune(base, "pairs", tmp_path / "run", train=partner_file(tmp_path), recipe="setfit")

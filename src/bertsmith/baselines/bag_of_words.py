@@ -220,6 +220,11 @@ def cut_text(text: str, settings: TaskSettings) -> str:
     return " ".join(words[:most])
 
 
+def words_read(example: TextExample, settings: TaskSettings) -> int:
+    """The number of words of a text, or of both texts of a pair, that `cut_text` keeps."""
+    return sum(len(cut_text(text, settings).split()) for text in (example.first, example.second or ""))
+
+
 def cut_words(example: TextExample, settings: TaskSettings) -> int:
     """The number of words of a text, or of both texts of a pair, that `cut_text` leaves out."""
     texts = [example.first, example.second or ""]

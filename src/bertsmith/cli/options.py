@@ -61,8 +61,8 @@ AlsoOption = Annotated[
     typer.Option(
         "--also",
         metavar="DIR",
-        help="another model of classification with the same labels, such as one that reads backward: the probabilities "
-        "of all are averaged; once for every model",
+        help="another model of the same classification or regression, such as one that reads backward: the "
+        "probabilities or the numbers of all are averaged; once for every model",
     ),
 ]
 MapOption = Annotated[

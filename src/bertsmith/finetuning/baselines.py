@@ -4,10 +4,10 @@
 
     RUN/baselines.json         name, scores, intervals and seconds of each system
     RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
-    RUN/baselines.safetensors  weight and bias of the linear model on frozen vectors, if the task has one
+    RUN/baselines.safetensors  weight and bias of the linear models on frozen vectors, if the task has some
     RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict
 
-Letters: E examples, D width of a vector, K outputs.
+Letters: E examples, W words, D width of a vector, K outputs.
 
 Nothing here changes a training: the base model is loaded separately, and all draws have their own generators.
 """
@@ -24,7 +24,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bertsmith.baselines.bag_of_words import BagOfWords, cut_text, tf_idf_vectors
+from bertsmith.baselines.bag_of_words import BagOfWords, cut_text, tf_idf_vectors, words_read
 from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.probe import pair_features, text_vectors
@@ -39,22 +39,34 @@ from bertsmith.datasets.examples import (
 )
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.encoding.units import Logits
+from bertsmith.encoding.units import Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
-from bertsmith.results.baseline_lines import BAG, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
+from bertsmith.results.baseline_lines import (
+    BAG,
+    BAG_FOLDER,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+)
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples
 from bertsmith.tasks.task import Prediction, Task
 
-BAG_FOLDER = "bag-of-words"
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
+# A bag of words may have more of them. About 30,000 words per second are counted and fitted, so these take 20 seconds.
+MOST_WORDS_OF_BAG = 500_000
+MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
 
 _RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
 _FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
@@ -67,13 +79,13 @@ class Baselines:
     Attributes:
         results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
         lines: the lines of each system's predictions, by its name.
-        linear: the linear model on frozen vectors; None if the task has none.
+        linear: the linear models on frozen vectors that can be saved as a model, by the names of their systems.
         bag: the linear model on a bag of words; None if the task has none, or after reading.
     """
 
     results: Sequence[Mapping[str, Any]] = ()
     lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
-    linear: LinearModel | None = None
+    linear: Mapping[str, LinearModel] = dataclasses.field(default_factory=dict)
     bag: NGramModel | None = None
 
     @staticmethod
@@ -92,14 +104,17 @@ class Baselines:
         lines: dict[str, list[Line]] = {}
         for line in every:
             lines.setdefault(line.pop("baseline"), []).append(line)
-        linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else None
+        linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else {}
         return Baselines(results=results, lines=lines, linear=linear)
 
     def write(self, run: Path) -> None:
         """Writes the files; baselines.json comes last, so that all are complete once it exists."""
-        if self.linear is not None:
-            penalty = np.array(self.linear.penalty)
-            tensors = {"weight": self.linear.weight, "bias": self.linear.bias, "penalty": penalty}
+        if self.linear:
+            tensors = {
+                _prefix(name) + part: np.asarray(getattr(model, part))
+                for name, model in self.linear.items()
+                for part in _PARTS
+            }
             with atomic_file(run / WEIGHTS_FILE) as file:
                 file.write(safetensors.numpy.save(tensors))
         if self.bag is not None:
@@ -143,9 +158,10 @@ class _Computation:
         if count > MOST_EXAMPLES:
             drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
             self._chosen = np.sort(drawn)
-        self.train = [job.data.train[number] for number in self._chosen.tolist()]
-        self._linear: LinearModel | None = None
+        self.train = self._examples(self._chosen)
+        self._linear: dict[str, LinearModel] = {}
         self._bag_model: NGramModel | None = None
+        self._counts = {FROZEN_COSINE: 0}  # training examples of the systems that do not have `train`
 
     def run(self) -> Baselines:
         """All systems of the task, in the order in which they are shown."""
@@ -171,7 +187,7 @@ class _Computation:
             "scores": scores,
             "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
             "seconds": round(seconds, 3),
-            "train_examples": 0 if name == FROZEN_COSINE else len(self.train),
+            "train_examples": self._counts.get(name, len(self.train)),
         }
         return result, part
 
@@ -179,6 +195,7 @@ class _Computation:
         kind = self.task.kind
         if kind == "tagging":
             yield TAGS, self._tags
+            yield VECTORS, self._word_vectors
         elif kind == "choice":
             yield OVERLAP, self._choice
         elif kind == "span":
@@ -194,9 +211,38 @@ class _Computation:
             yield WORDS_COSINE, self._words_cosine
             yield FROZEN_COSINE, self._frozen_cosine
 
+    def _examples(self, numbers: Ints) -> list[Example]:
+        return [self.job.data.train[number] for number in numbers.tolist()]
+
+    def _up_to(self, most: int, words: Sequence[int], name: str) -> Ints:
+        """The numbers of random training examples, ascending: all with at most `most` words in all, at least one.
+
+        Args:
+            words: of each example.
+            name: of the draw.
+        """
+        order = generator(self._seed, name).permutation(len(words))
+        count = int(np.searchsorted(np.cumsum(np.asarray(words)[order]), most, side="right"))
+        return np.sort(order[: max(1, count)])
+
     def _tags(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[TaggedExample]", part) for part in (self.train, self.dev))
+        train, dev = (cast("Sequence[TaggedExample]", part) for part in (self.job.data.train, self.dev))
+        self._counts[TAGS] = len(train)
         return self._decoded(tag_logits(train, dev, self.task.spec.labels))
+
+    def _word_vectors(self) -> Sequence[Prediction]:
+        """A linear model on the frozen vectors of words, each read in its sentence."""
+        sentences = cast("Sequence[TaggedExample]", self.job.data.train)
+        lengths = [len(sentence.words) for sentence in sentences]
+        chosen = self._examples(self._up_to(MOST_TAGGED_WORDS, lengths, "sentences of a linear model"))
+        self._counts[VECTORS] = len(chosen)
+        train, last = self.task.encode(chosen, self.job.tokenizer), self._encoder.choice("last")
+        assert train.targets is not None, "training examples have gold"
+        vectors, dev = (self._encoder.hidden_states(part, last)[:, 0] for part in (train, self._features))  # [W, D]
+        linear = fit_linear(vectors, train.targets, num_outputs=self._num_outputs, seed=self._seed)
+        if not self.job.folder.config.pools_tokens:
+            self._linear[VECTORS] = linear
+        return self._decoded(linear.outputs(dev))
 
     def _choice(self) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[ChoiceExample]", part) for part in (self.train, self.dev))
@@ -207,21 +253,33 @@ class _Computation:
         return answers(train, dev, unanswerable=self.task.spec.unanswerable)
 
     def _bag(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[TextExample]", part) for part in (self.train, self.dev))
+        train, dev = (cast("Sequence[TextExample]", part) for part in (self.job.data.train, self.dev))
+        chosen = self._chosen
+        if len(chosen) < len(train):
+            words = [words_read(text, self.task.spec.settings) for text in train]
+            more = self._up_to(MOST_WORDS_OF_BAG, words, "examples of a bag of words")
+            chosen = max(chosen, more, key=len)
+        train = cast("Sequence[TextExample]", self._examples(chosen))
+        self._counts[BAG] = len(train)
         bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
-        linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS)
+        linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS, chosen)
         spec = dataclasses.replace(self.task.spec, reads="mean")
         self._bag_model = NGramModel(spec=spec, bag=bag, linear=linear)
         return self._of_units(linear.outputs(bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
         train, dev = self._encoded(self.train), self._encoded(self.dev)
-        self._linear = self._fit(train)
-        return self._of_units(self._linear.outputs(dev))
+        self._linear[VECTORS] = self._fit(train)
+        return self._of_units(self._linear[VECTORS].outputs(dev))
 
     def _pairs(self) -> Sequence[Prediction]:
         train, dev = (pair_features(*vectors) for vectors in self._apart)
-        return self._of_units(self._fit(train).outputs(dev))
+        linear = self._fit(train)
+        rows = self._features.rows
+        # As a model it reads rows of two texts, which must be all of both.
+        if self.job.tokenizer.template.second_segment and len(rows) == len(self.dev) and not rows.truncated:
+            self._linear[PAIRS] = linear
+        return self._of_units(linear.outputs(dev))
 
     def _cosine(self) -> Sequence[Prediction]:
         train, dev = (_cosines(*vectors) for vectors in self._apart)
@@ -245,10 +303,10 @@ class _Computation:
     def _num_outputs(self) -> int:
         return max(1, len(self.task.spec.labels))
 
-    def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES) -> LinearModel:
+    def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES, examples: Ints | None = None) -> LinearModel:
         targets = self.job.train.targets
         assert targets is not None, "training examples have gold"
-        chosen = targets[self._chosen]
+        chosen = targets[self._chosen if examples is None else examples]
         return fit_linear(
             inputs,
             chosen,
@@ -287,10 +345,24 @@ class _Computation:
         return encoded(self.train), encoded(self.dev)
 
 
-def _read_linear(path: Path) -> LinearModel:
+_PARTS = ("weight", "bias", "penalty")
+
+
+def _prefix(name: str) -> str:
+    """What the tensors of a linear model begin with; nothing for the first one, as in older runs."""
+    return "" if name == VECTORS else f"{name}: "
+
+
+def _read_linear(path: Path) -> dict[str, LinearModel]:
     try:
         found = safetensors.numpy.load_file(path)
-        return LinearModel(weight=found["weight"], bias=found["bias"], penalty=float(found["penalty"]))
+        models = {}
+        for name in (VECTORS, PAIRS):
+            if name == PAIRS and _prefix(name) + "weight" not in found:
+                continue
+            weight, bias, penalty = (found[_prefix(name) + part] for part in _PARTS)
+            models[name] = LinearModel(weight=weight, bias=bias, penalty=float(penalty))
+        return models
     except (safetensors.SafetensorError, KeyError) as error:
         raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=_FIX) from error
 

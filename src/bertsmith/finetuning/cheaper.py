@@ -10,15 +10,16 @@ import torch
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.finetuning.baselines import BAG_FOLDER, Baselines
+from bertsmith.finetuning.baselines import Baselines
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.model.our_names import APART
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.results.baseline_lines import BAG, VECTORS
+from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, MODEL, PAIRS
 from bertsmith.results.comparison import Lines, paired
-from bertsmith.results.predictions import Line
-from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.label_prediction import LabelPrediction
+from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.task import TaskSpec
 
 LINEAR_FOLDER = "linear"
@@ -29,7 +30,7 @@ def better_baseline(
 ) -> dict[str, Any] | None:
     """The best of the baselines if it has a higher main score than the fine-tuned model, else None.
 
-    The linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
+    A linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
 
     Args:
         scores: those of the fine-tuned model.
@@ -38,7 +39,7 @@ def better_baseline(
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
         "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and the "folder"
-        of the linear model in the run, if it has one.
+        of the baseline in the run, if it is saved as a model.
     """
     spec = job.task.spec
     metric = spec.metric
@@ -56,9 +57,8 @@ def better_baseline(
     if len(lines) > 1:
         found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[best["name"]], lines)
         found |= dataclasses.asdict(test)
-    if best["name"] == VECTORS:
-        assert baselines.linear is not None, "its weights are kept"
-        write_linear(job, baselines.linear, best, run / LINEAR_FOLDER)
+    if best["name"] in baselines.linear:
+        write_linear(job, baselines.linear[best["name"]], best, run / LINEAR_FOLDER)
         found["folder"] = LINEAR_FOLDER
     elif best["name"] == BAG and (run / BAG_FOLDER).is_dir():  # missing in older runs
         found["folder"] = BAG_FOLDER
@@ -66,25 +66,54 @@ def better_baseline(
 
 
 def with_bag_of_words(
-    job: FinetuningJob, spec: TaskSpec, baselines: Baselines, lines: Lines, run: Path
-) -> dict[str, float] | None:
-    """The scores on the dev examples of the mean of the probabilities of the fine-tuned model and the bag of words.
+    job: FinetuningJob,
+    spec: TaskSpec,
+    baselines: Baselines,
+    scores: Mapping[str, float],
+    lines: Lines,
+    run: Path,
+) -> dict[str, Any]:
+    """What the mean of the fine-tuned model and the bag of words scores on the dev examples, for the report.
 
-    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`; None if the task has no such mean.
+    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`.
 
     Args:
         spec: that of the fine-tuned model.
+        scores: those of the fine-tuned model.
         lines: its predictions on the dev examples.
+
+    Returns:
+        Empty if the task has no such mean; else "with_bag_of_words", its scores, and if its main score is higher than
+        those of both systems "better_mean": "name" and "score" of the better system, "examples", and the test as in
+        `better_baseline`.
     """
-    task = task_for(spec)
-    if not isinstance(task, ClassificationTask) or BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
-        return None
-    found = [[_label_prediction(line, spec) for line in part] for part in (lines, baselines.lines[BAG])]
-    return {name: float(score) for name, score in task.score(job.data.dev, task.averaged(found)).items()}
+    if BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
+        return {}
+    task, metric = task_for(spec), spec.metric
+    parts = {MODEL: lines, BAG: baselines.lines[BAG]}
+    averaged = task.averaged([[_prediction(line, spec) for line in part] for part in parts.values()])
+    if averaged is None:
+        return {}
+    found = {name: float(score) for name, score in task.score(job.data.dev, averaged).items()}
+    entry: dict[str, Any] = {"with_bag_of_words": found}
+    of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
+    if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
+        return entry
+    name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
+    if found[metric] > score:
+        better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
+        if len(lines) > 1:
+            mean_lines = list(example_lines(task, job.data.dev, averaged))
+            better["compared"], test = paired(spec.kind, metric, spec.scheme, mean_lines, parts[name])
+            better |= dataclasses.asdict(test)
+        entry["better_mean"] = better
+    return entry
 
 
-def _label_prediction(line: Line, spec: TaskSpec) -> LabelPrediction:
+def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPrediction:
     given = line["prediction"]
+    if spec.kind == "regression":
+        return NumberPrediction(value=given["value"], cut_tokens=given["cut_tokens"])
     chances = tuple(given["probabilities"][label] for label in spec.labels)
     return LabelPrediction(
         label=given["label"],
@@ -97,13 +126,17 @@ def _label_prediction(line: Line, spec: TaskSpec) -> LabelPrediction:
 
 
 def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
-    """Writes the linear model as a model folder: the encoder unchanged, with a head that reads mean vectors.
+    """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
+
+    That are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
 
     Args:
         result: the entry of the linear model in `Baselines.results`.
     """
-    settings = dataclasses.replace(job.task.spec.settings, pooling="mean")  # the mean over the windows of long texts
-    spec = dataclasses.replace(job.task.spec, reads="mean", settings=settings)
+    spec = job.task.spec
+    if spec.kind != "tagging":
+        settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
+        spec = dataclasses.replace(spec, reads=APART if result["name"] == PAIRS else "mean", settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
     layer = loaded.model.output_layer

@@ -254,6 +254,7 @@ def _finish(
         "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
         "temperature": spec.temperature,
         "threshold": spec.threshold,
+        "settings": _of_advice(job, spec, results),
         "best": chosen.name,
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
@@ -268,14 +269,24 @@ def _finish(
             epochs=job.settings.epochs,
             bias_correction=job.training.bias_correction,
         )
-    averaged = with_bag_of_words(job, spec, baselines, lines, run.path)
-    if averaged is not None:
-        report["with_bag_of_words"] = averaged
+    report |= with_bag_of_words(job, spec, baselines, results[best].scores, lines, run.path)
     better = better_baseline(job, baselines, results[best].scores, lines, run.path)
     if better is not None:
         report["better_baseline"] = better
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
+
+
+def _of_advice(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
+    """The settings that advice should not repeat; `calibrate` is None where it has no effect."""
+    rates = [result.learning_rate or job.training.learning_rate for result in results]
+    single = spec.kind == "classification" and not spec.multi_label
+    return {
+        "epochs": job.settings.epochs,
+        "learning_rate": min(rates),
+        "reads": spec.reads if job.task.head.pooled else None,
+        "calibrate": spec.settings.calibrate if single else None,
+    }
 
 
 def _pretraining_cost(base: ModelFolder) -> dict[str, float]:

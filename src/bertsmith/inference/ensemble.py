@@ -1,36 +1,36 @@
-"""Several fine-tuned models as one: the mean of their class probabilities.
+"""Several fine-tuned models as one: the mean of their class probabilities, or of the numbers that they predict.
 
 A language model reads in one direction. A forward and a backward model, fine-tuned on the same task, are combined by
-averaging what they say; any models with the same labels can be.
+averaging what they say; any models of the same task can be.
 
 Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text Classification", section 3.3.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.label_prediction import LabelPrediction
-from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.task import Prediction, TaskSpec
 
 if TYPE_CHECKING:
     from bertsmith.checkpoints.model_folder import ModelFolder
     from bertsmith.heads.own_head import OwnHead
 
+AVERAGED = ("classification", "regression")  # kinds of task whose predictions have a mean
+
 
 class Ensemble(Predictor):
-    """A predictor that averages the class probabilities of several models; the first one decides how they are read.
+    """A predictor that averages the answers of several models; the first one decides how the mean is read.
 
     Args:
-        members: models of classification with the same labels, each with its own tokenizer.
+        members: models of classification with the same labels, or of regression, each with its own tokenizer.
 
     Raises:
-        ConfigError: a model is not one of classification, or has other labels.
+        ConfigError: a model is of another kind, or has other labels.
     """
 
     def __init__(self, members: Sequence[Predictor]) -> None:
@@ -39,14 +39,12 @@ class Ensemble(Predictor):
         wanted = first.task.spec
         for member in members:
             spec = member.task.spec
-            if spec.kind != "classification" or (spec.labels, spec.pair, spec.multi_label) != (
-                wanted.labels,
-                wanted.pair,
-                wanted.multi_label,
-            ):
+            if spec.kind not in AVERAGED or _answers_of(spec) != _answers_of(wanted):
                 raise ConfigError(
-                    expected=f"models of classification with the same labels ({', '.join(wanted.labels)})",
-                    found=f"a model of {spec.kind} with {', '.join(spec.labels) or 'no labels'}",
+                    expected=f"models of {_named(wanted)}, as the first one is"
+                    if wanted.kind in AVERAGED
+                    else f"models of {' or '.join(AVERAGED)}, which have a mean",
+                    found=f"one of {_named(spec)}",
                     fix="combine models that were fine-tuned on the same task",
                 )
 
@@ -58,8 +56,9 @@ class Ensemble(Predictor):
         """
         share = None if advance is None else _part_of(advance, len(self.members))
         found = [member.predict(examples, share) for member in self.members]
-        assert isinstance(self.task, ClassificationTask)
-        return list(self.task.averaged([cast("list[LabelPrediction]", one) for one in found]))
+        averaged = self.task.averaged(found)
+        assert averaged is not None, "a kind of task whose predictions have a mean"
+        return list(averaged)
 
 
 def load_ensemble(
@@ -72,6 +71,16 @@ def load_ensemble(
     """The predictor of one model, or of several that are averaged; see `load_predictor` and `Ensemble`."""
     members = [load_predictor(source, device=device, precision=precision, head=head) for source in sources]
     return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _answers_of(spec: TaskSpec) -> tuple[object, ...]:
+    return spec.kind, spec.labels, spec.pair, spec.multi_label
+
+
+def _named(spec: TaskSpec) -> str:
+    texts = {True: "pairs", False: "single texts", None: "texts"}[spec.pair]
+    several = "several of " if spec.multi_label else ""
+    return f"{spec.kind} of {texts}" + (f" with the labels {several}{', '.join(spec.labels)}" if spec.labels else "")
 
 
 def _part_of(advance: Callable[[float], None], count: int) -> Callable[[float], None]:

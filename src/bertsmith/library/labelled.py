@@ -97,7 +97,7 @@ def evaluate(
         map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
             file needs one. For entities, of their types.
         device, precision, head: as in `load`.
-        also: further models of classification with the same labels; the probabilities of all are averaged.
+        also: further models of the same classification or regression; their probabilities or numbers are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:

@@ -97,7 +97,7 @@ def predict_lines(
         lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
         total: number of lines, to estimate the time left.
         device, precision, head: as in `load`.
-        also: further models of classification with the same labels; the probabilities of all are averaged.
+        also: further models of the same classification or regression; their probabilities or numbers are averaged.
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
             paths; some megabytes of `lines` are then read at a time, and the predictions are the same.
         out: a .jsonl file that the predictions are also written to; unfinished, it is kept as OUT.partial.

@@ -45,7 +45,7 @@ def predict_file(
         model: anything that `load` accepts, with a task.
         data: a table, or another file in the format of the model's task.
         device, precision, head: as in `load`.
-        also: further models of classification with the same labels; the probabilities of all are averaged.
+        also: further models of the same classification or regression; their probabilities or numbers are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:

@@ -6,6 +6,7 @@ Everything is computed from the content of report.json.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertsmith.model.our_names import APART
 from bertsmith.progress import counted
 from bertsmith.results.comparison import LEVEL
 
@@ -17,18 +18,27 @@ BAG, VECTORS, PAIRS, COSINE = (
 )
 WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+MODEL = "fine-tuned model"
+BAG_FOLDER = "bag-of-words"
 
+# What to do where one of these is better. The names in braces are of `_given`, each empty where it would repeat what
+# the training was given.
 _OFFERS = {
     BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
-    PAIRS: "vectors of single texts are enough for these pairs: `bertsmith embed`, and a linear model on top",
-    COSINE: "vectors of single texts are enough for these pairs: `bertsmith embed`, and their cosine",
+    PAIRS: "vectors of single texts are enough for these pairs: {apart}`bertsmith embed`, and a linear model on top",
+    COSINE: "vectors of single texts are enough for these pairs: {apart}{similarity}`bertsmith embed`, and their "
+    "cosine",
     WORDS_COSINE: "words are enough for these texts: `bertsmith search --method tf-idf` or bm25, without a model",
-    FROZEN_COSINE: "this training made the vectors worse: try a lower learning rate or more examples, or embed with "
-    "the base model",
+    FROZEN_COSINE: "this training made the vectors worse: try {lower}more examples, or `bertsmith embed` with the base "
+    "model",
+    TAGS: "words without their context say as much: try {longer}more sentences, or a model that was pre-trained longer",
+    OVERLAP: "shared words say as much: try {longer}a model that was first fine-tuned on a larger set of such examples "
+    "(--task {larger}), or one that was pre-trained longer",
 }
 # Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
-_MEAN_OF_A_TIE = "; the two tie, so their mean is the safer choice, above all after a training with --calibrate"
-_OTHERWISE = "try more epochs, another learning rate or a model that was pre-trained longer"
+_MEAN_OF_A_TIE = "; the two tie, so their mean is the safer choice"
+_CALIBRATED = ", above all after a training with --calibrate"
+_OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
 
 def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
@@ -48,14 +58,41 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
         took = counted(max(1, round(one["seconds"])), "second")
         lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
-    averaged = report.get("with_bag_of_words", {})  # missing in older reports
-    if metric in averaged:
-        lines.append(
-            f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f} "
-            f"(--model {run}/model --also {run}/bag-of-words)" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")
-        )
+    return [*lines, *mean_line(report, run), *_tie(report), *better_line(report, run)]
+
+
+def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The line on the mean of the fine-tuned model and the bag of words, with its command; empty without such a mean.
+
+    Args:
+        report, run: as in `lines_of_baselines`.
+    """
+    metric, averaged = report["metric"], report.get("with_bag_of_words", {})  # missing in older reports
+    if metric not in averaged:
+        return []
+    said = f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f}"
+    both = f"--model {run}/model --also {run}/{BAG_FOLDER}"
+    better = report.get("better_mean")
+    if better:
+        said += f", higher than either (the {better['name']}: {better['score']:.4f}){_tested(better, metric)}"
+        return [f"{said}; use the mean: `bertsmith predict {both}`"]
+    tie = _MEAN_OF_A_TIE + (_CALIBRATED if _could_calibrate(report) else "")
+    return [f"{said} ({both})" + (tie if _ties_with_bag(report) else "")]
+
+
+def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The line on the baseline that scores higher than the fine-tuned model; empty if none does.
+
+    Args:
+        report, run: as in `lines_of_baselines`.
+    """
     better = report.get("better_baseline")
-    return [*lines, *_tie(report), *([verdict(better, run)] if better else [])]
+    return [verdict(better, run, report)] if better else []
+
+
+def _could_calibrate(report: Mapping[str, Any]) -> bool:
+    """Whether --calibrate has an effect on such a training and was not given; older reports do not say."""
+    return report.get("settings", {}).get("calibrate") is False
 
 
 def _ties_with_bag(report: Mapping[str, Any]) -> bool:
@@ -87,30 +124,52 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
     return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
 
 
-def verdict(better: Mapping[str, Any], run: str = "RUN") -> str:
+def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, Any] | None = None) -> str:
     """One line: which baseline scores higher than the fine-tuned model, by more than noise or not, and what to do.
+
+    The advice leaves out what the training was given.
 
     Args:
         better: from `better_baseline`.
         run: the run folder, as the path of a saved baseline names it.
+        report: the content of report.json; without it, nothing is known to be given.
     """
     if "p_value" in better:
         relation = "is better than" if better["p_value"] < LEVEL else "ties with"
     else:
         relation = "scores higher than"  # on a single example, which shows no more
     said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
-    said += f"{better['of_model']:.4f}"
-    if "p_value" in better:
-        noise = "more than noise" if better["p_value"] < LEVEL else "within noise"
-        compared = "" if better["compared"] == better["metric"] else f" of {better['compared']}"
-        said += (
-            f"; the difference{compared}, {better['difference']:+.4f} (95% interval {better['low']:+.4f} to "
-            f"{better['high']:+.4f}), is {noise} for {counted(better['examples'], 'dev example')}, "
-            f"p = {better['p_value']:.4f}"
-        )
+    said += f"{better['of_model']:.4f}{_tested(better, better['metric'])}"
     if "folder" in better:
         return f"{said}; it is saved as a model, {run}/{better['folder']}"
-    return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE)}"
+    return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
+
+
+def _tested(test: Mapping[str, Any], metric: str) -> str:
+    """The result of a paired test as the end of a sentence; "" for a single example, which has none."""
+    if "p_value" not in test:
+        return ""
+    noise = "more than noise" if test["p_value"] < LEVEL else "within noise"
+    compared = "" if test["compared"] == metric else f" of {test['compared']}"
+    return (
+        f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
+        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"
+    )
+
+
+def _given(report: Mapping[str, Any]) -> dict[str, str]:
+    """The parts of `_OFFERS` that depend on the task and on what the training was given."""
+    kind, settings = report.get("kind", ""), report.get("settings", {})  # missing in older reports
+    epochs, rate = settings.get("epochs"), settings.get("learning_rate")
+    is_apart = settings.get("reads") == APART
+    return {
+        "apart": "" if is_apart else f"`bertsmith finetune --reads {APART}`, or ",
+        "similarity": "`bertsmith finetune --task similarity`, or " if kind == "regression" else "",
+        "longer": "more epochs, " if epochs is None else f"more epochs than {epochs:g}, ",
+        "lower": "a lower learning rate or " if rate is None else f"a learning rate below {rate:g} or ",
+        "than": "" if rate is None else f" than {rate:g}",
+        "larger": "swag" if kind == "choice" else "squad",
+    }
 
 
 def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:

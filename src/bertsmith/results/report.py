@@ -16,7 +16,7 @@ from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart
 from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
-from bertsmith.results.baseline_lines import rows_of_baselines, verdict
+from bertsmith.results.baseline_lines import better_line, mean_line, rows_of_baselines
 from bertsmith.results.comparison import Comparison, compare
 from bertsmith.results.finished_run import COUNTS, FinishedRun, read_run, table_cells
 from bertsmith.results.published_scores import HEADLINES, PublishedScore, dev_scores
@@ -188,13 +188,11 @@ def _baselines(shown: Sequence[FinishedRun]) -> str:
         [*([run.name] if several else []), *row] for run in with_some for row in rows_of_baselines(run.report, names)
     ]
     header = [*(["run"] if several else []), "system", *map(html.words, names), "training examples", "seconds"]
-    found = [(run.name, run.report["better_baseline"]) for run in with_some if "better_baseline" in run.report]
-    notes = [
-        html.note(html.sentence_case(f"{name}: {verdict(better)}" if several else verdict(better)))
-        for name, better in found
-    ]
+    found = [(run.name, line) for run in with_some for line in (*mean_line(run.report), *better_line(run.report))]
+    notes = [html.note(html.sentence_case(f"{name}: {line}" if several else line)) for name, line in found]
     text = (
-        "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
+        "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each. "
+        "One that was fitted to fewer training examples than there are has a random sample of them."
     )
     return html.section("Baselines on the dev examples", html.table(rows, header), html.note(text), *notes)
 

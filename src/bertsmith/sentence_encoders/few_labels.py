@@ -50,7 +50,7 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
     With more than `MOST_PAIRS` pairs, each text has fewer. A text whose label no other has gets pairs with others only.
 
     Raises:
-        ConfigError: all texts have one label.
+        ConfigError: all texts have one label, or no two different texts have the same.
     """
     by_label: dict[str, list[int]] = {}
     for number, example in enumerate(examples):
@@ -60,6 +60,12 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
         expected="texts of several labels for the recipe setfit",
         found=f"{next(iter(by_label), 'none')!r} in all of them",
         fix="add texts with other labels",
+    )
+    require(
+        _has_similar_texts(examples),
+        expected="a label with two different texts for the recipe setfit",
+        found="one text of each label",
+        fix="add texts, or use --recipe auto",
     )
     draw, pairs = generator(seed, "contrastive pairs"), list[TextExample]()
     each = max(1, min(per_text, MOST_PAIRS // (2 * len(examples))))
@@ -90,8 +96,15 @@ def is_default(
     fits = has_single_labels(spec) and situation.examples <= FEW and situation.is_well_trained
     if not fits or situation.own_head or situation.reads_windows or not _PLAIN.issuperset(given):
         return False
-    labels = {labels_of(example)[0] for example in examples if isinstance(example, TextExample)}
-    return len(labels) > 1 and not isinstance(folder.config, ConfigWithoutAttention) and _is_encoder_of_means(folder)
+    texts = [example for example in examples if isinstance(example, TextExample)]
+    can_pair = len({labels_of(text)[0] for text in texts}) > 1 and _has_similar_texts(texts)
+    return can_pair and not isinstance(folder.config, ConfigWithoutAttention) and _is_encoder_of_means(folder)
+
+
+def _has_similar_texts(examples: Sequence[TextExample]) -> bool:
+    """Whether a label has two different texts, which a pair of similar texts needs."""
+    different = {(labels_of(example)[0], example.first) for example in examples}
+    return len(different) > len({label for label, _ in different})
 
 
 def _is_encoder_of_means(folder: ModelFolder) -> bool:
@@ -144,7 +157,7 @@ def train_on_pairs(
         resume: a training that was interrupted is resumed, and a finished one is not repeated.
 
     Raises:
-        ConfigError: all texts have one label.
+        ConfigError: see `contrastive_pairs`.
         BertsmithError: as `finetune`.
     """
     texts = [example for example in examples if isinstance(example, TextExample)]

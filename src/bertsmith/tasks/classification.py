@@ -150,11 +150,7 @@ class ClassificationTask(TaskWithLoss):
         return self._decided(chances, list(cut))
 
     def averaged(self, found: Sequence[Sequence[LabelPrediction]]) -> list[LabelPrediction]:
-        """The predictions for the mean of the probabilities of several models with these labels, in their order.
-
-        Args:
-            found: the predictions of each model for the same examples.
-        """
+        """The predictions for the mean of the probabilities of several models; see `Task.averaged`."""
         chances = np.mean([[one.probabilities for one in of_model] for of_model in found], axis=0)
         return self._decided(chances, [max(one.cut_tokens for one in same) for same in zip(*found, strict=True)])
 

@@ -131,6 +131,15 @@ class RegressionTask(TaskWithLoss):
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
         return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
 
+    def averaged(self, found: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
+        """The means of the numbers of several models; see `Task.averaged`."""
+        return [
+            NumberPrediction(
+                value=float(np.mean([one.value for one in same])), cut_tokens=max(one.cut_tokens for one in same)
+            )
+            for same in zip(*found, strict=True)
+        ]
+
     def score(self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]) -> dict[str, float]:
         """The metrics of the spec."""
         gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])

@@ -260,6 +260,14 @@ class Task(abc.ABC):
         """The prediction for an example with nothing for the model to read; None (the default) for all others."""
         return None
 
+    def averaged(self, found: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
+        """The predictions for the mean of those of several models of this task; None (the default) without a mean.
+
+        Args:
+            found: the predictions of each model for the same examples, in their order.
+        """
+        return None
+
     @property
     def selection_metric(self) -> str:
         """The score by which the best epoch is selected."""
