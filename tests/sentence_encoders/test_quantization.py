@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith import quantize
+from bertsmith import load, quantize
 from bertsmith.checkpoints.int8_scales import SCALES
 from bertsmith.errors import BertsmithError, ConfigError, InputError
 from bertsmith.files import digest_file
@@ -119,6 +119,9 @@ def test_a_model_with_pretraining_heads_gives_vectors_too(texts: Path, tmp_path:
     assert quantize(model, texts, limit=1.0).metric == "cosine"
     after = json.loads((model / METADATA).read_text())
     assert {name: value for name, value in after.items() if name != "int8"} == before
+    loaded, embedder = load(model, precision="int8"), load_embedder(model, precision="int8")
+    np.testing.assert_allclose(loaded.embed(TEXTS), embedder.embed(TEXTS), atol=1e-6)
+    assert isinstance(embedder.encoder.model.layers[0].output, FixedInt8Linear)
 
 
 def test_what_cannot_be_measured_is_refused_in_one_line(folder: Path, texts: Path, tmp_path: Path) -> None:

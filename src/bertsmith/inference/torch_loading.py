@@ -53,5 +53,6 @@ def torch_pretraining_heads(
         raise no_vocabulary(place)
     runtime = choose_inference(device, precision, products)
     runtime.tell()
-    prepare(loaded.model.to(runtime.torch_device), runtime)
+    kept, scales, _ = recorded_int8(folder, runtime)
+    prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
     return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime, relation_of(folder.metadata.objective))
