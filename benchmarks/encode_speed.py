@@ -6,8 +6,8 @@ Two models (the 6-layer all-MiniLM-L6-v2 with mean pooling, if installed; the sh
 [CLS]) run on three cases (`encode_texts.py`). All systems get the same ids, tokenized beforehand, and return one vector
 per text; padding, sorting and pooling are timed. The unit is real tokens per second.
 
-Ours in int8 has scales fixed by calibration on rows that no case uses, as static int8 of the peers has. `ours-plain` is
-the plain version of our fast paths: products of torch, and one scale per token in int8.
+Ours in int8 has scales fixed by calibration (`bertsmith.quantize`) on texts that no case uses, as static int8 of the
+peers has. `ours-plain` is the plain version of our fast paths: products of torch, and one scale per token in int8.
 
 A peer runs in its *default* setting, batches of 32 in input order, and in its *best* setting: sorted by length, with
 the configuration and the batch size (1, 8 or 32) that are fastest on part of the texts after warm-up. Before timing,
@@ -252,7 +252,7 @@ def benches(options: argparse.Namespace, pools: Pools, threads: int) -> Iterator
             write_base_model(folder, pools)
         tokenizer = load_any(folder).tokenizer
         assert tokenizer is not None
-        files = ModelFiles(folder, MODELS[name], options.work, pools.calibration(tokenizer))
+        files = ModelFiles(folder, MODELS[name], options.work, pools.calibration())
         yield name, Bench(files, threads, options), pools.cases(tokenizer, options.texts)
 
 

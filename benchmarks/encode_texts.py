@@ -79,10 +79,10 @@ class Pools(NamedTuple):
         batches = full.reshape(calls, FIXED_ROWS, FIXED_LENGTH)
         return [*cases, Case(FIXED, [list(batch) for batch in batches], fixed=True)]
 
-    def calibration(self, tokenizer: Tokenizer) -> list[Ids]:
-        """Rows of every mix that no case uses, to calibrate the ranges of static int8."""
+    def calibration(self) -> list[str]:
+        """Texts of every mix that no case uses, to calibrate the ranges of static int8."""
         share = CALIBRATION_TEXTS // len(self.texts)
-        return [row for texts in self.texts.values() for row in rows_of(texts[-share:], tokenizer)]
+        return [text for texts in self.texts.values() for text in texts[-share:]]
 
 
 def read_pools(data: Path) -> Pools:

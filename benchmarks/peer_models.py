@@ -7,8 +7,10 @@ unused hidden states are not copied out.
 import contextlib
 import copy
 import io
+import json
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,15 +18,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from encode_texts import rows_of
 from torch import Tensor, nn
 
-from bertsmith.checkpoints.int8_scales import write_scales
+from bertsmith import quantize
 from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.files import atomic_folder, digest_file, read_json, write_json
-from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
-from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.text.pack import PackedRows
+from bertsmith.files import atomic_folder, digest_file, read_json
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OPSET = 17
@@ -44,10 +43,10 @@ class ModelFiles:
         folder: a model folder that `transformers` can read.
         pooling: "mean" or "cls".
         work: cache folder for the formats, keyed by the digest of the weights.
-        calibration: rows of ids that determine the ranges of static int8.
+        calibration: texts that determine the ranges of static int8.
     """
 
-    def __init__(self, folder: Path, pooling: str, work: Path, calibration: Sequence[npt.NDArray[np.int32]]) -> None:
+    def __init__(self, folder: Path, pooling: str, work: Path, calibration: Sequence[str]) -> None:
         self.folder, self.pooling, self.calibration = folder, pooling, calibration
         self.config = read_json(folder / "config.json")
         digest = digest_file(folder / "model.safetensors").split(":")[-1]
@@ -69,15 +68,15 @@ class ModelFiles:
         return self._made(name, lambda path: self._quantize(self.onnx(fused=fused), path, careful))
 
     def openvino_int8(self) -> Path:
-        """The graph quantized by NNCF, with ranges from the calibration rows."""
+        """The graph quantized by NNCF, with ranges from the calibration texts."""
         return self._made("nncf", self._calibrate)
 
     def ours_int8(self) -> Path:
-        """Our folder with the scales of int8 fixed by the calibration rows; the plain folder without such rows."""
+        """Our folder with the scales of int8 fixed by the calibration texts; the plain folder without such texts."""
         return self._made("ours", self._fix_scales).parent if len(self.calibration) else self.folder
 
     def uncalibrated(self) -> "ModelFiles":
-        """The same files without calibration rows."""
+        """The same files without calibration texts."""
         found = copy.copy(self)
         found.calibration = []
         return found
@@ -139,23 +138,18 @@ class ModelFiles:
         import nncf
         import openvino
 
-        rows = nncf.Dataset(list(self.calibration), lambda row: graph_inputs([row]))
+        tokenizer = load_any(self.folder).require_tokenizer()
+        rows = nncf.Dataset(rows_of(self.calibration, tokenizer), lambda row: graph_inputs([row]))
         model = openvino.Core().read_model(self.onnx())
         quantized = nncf.quantize(model, rows, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(self.calibration))
         openvino.save_model(quantized, path, compress_to_fp16=False)
 
     def _fix_scales(self, path: Path) -> None:
         shutil.copytree(self.folder, path.parent, dirs_exist_ok=True)
-        encoder = load_frozen_encoder(path.parent, device="cpu", precision="fp32", products="plain")
-        observe(encoder.model)
-        flat = np.concatenate(self.calibration).astype(np.int32)
-        lengths = np.array([len(row) for row in self.calibration], dtype=np.int32)
-        rows = PackedRows(flat, np.zeros_like(flat), lengths, np.zeros_like(lengths))
-        encoder.row_vectors(rows, encoder.choice("last"))
-        note = write_scales(load_any(path.parent), observed_scales(encoder.model), len(rows))
-        metadata = path.parent / METADATA
-        before = read_json(metadata) if metadata.exists() else {}
-        write_json(metadata, {**before, KEPT_NOTE: {"kept": [], "scales": note}})
+        with tempfile.TemporaryDirectory() as folder:
+            texts = Path(folder) / "texts.jsonl"
+            texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in self.calibration), encoding="utf-8")
+            quantize(path.parent, texts, limit=1.0)  # the first trial has fixed scales in all layers
 
     def _convert(self, path: Path) -> None:
         from ctranslate2.converters import TransformersConverter

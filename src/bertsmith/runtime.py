@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
+from bertsmith.onednn import has_int8_products, has_packed_products, packs_bf16
 from bertsmith.progress import tell, warn
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Runtime:
         is_auto: whether the precision was chosen automatically.
         products: how linear layers are computed at inference: "packed" (weights packed by oneDNN, with what follows
             fused), "plain" (by torch), or "auto": packed where this machine can.
+        products_given: whether the products were requested, not chosen automatically.
     """
 
     device: str
@@ -58,6 +60,7 @@ class Runtime:
     int8_bits: int = 8
     is_auto: bool = False
     products: str = "auto"
+    products_given: bool = False
 
     @property
     def is_packed(self) -> bool:
@@ -90,11 +93,16 @@ class Runtime:
         return TRAINING_TOKENS[self.device.split(":")[0]]
 
     def tell(self) -> None:
-        """Writes to stderr what the user should know: the note, or the precision that auto chose if it is not fp32."""
+        """Writes to stderr what the user should know: the note, or the precision that auto chose if it is not fp32.
+
+        Products that were requested are named, since they change the last digits.
+        """
         if self.note:
             warn(self.note)
         elif self.is_auto and self.precision != "fp32":
             tell(f"precision auto: {self.precision}")
+        if self.products_given:
+            tell(f"products: {self.products}")
 
     @property
     def torch_device(self) -> "torch.device":
@@ -209,25 +217,31 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
 def choose_inference(device: str = "auto", precision: str = "auto", products: str = "auto") -> Runtime:
     """Like `choose`, but also accepts int8 (integer matrix products on the CPU) and decides how products are computed.
 
-    Without VNNI the weights keep 7 bits, and without AVX2 the automatic precision is used; the note says so.
+    Without VNNI the weights keep 7 bits. Without AVX2, or where torch lacks the int8 products of oneDNN, the automatic
+    precision is used. The note says so.
 
     Args:
-        products: one of `PRODUCTS`; see `Runtime`. Where packed ones are impossible, plain ones are used; if they were
-            requested, the note says so.
+        products: one of `PRODUCTS`; see `Runtime`. Where packed ones are impossible, plain ones are used; the note says
+            so if they were requested, or if only torch lacks them.
 
     Raises:
         ConfigError: the device is not available or a name is unknown.
     """
     if products not in PRODUCTS:
         raise ConfigError(expected="products: auto, packed or plain", found=repr(products), fix="use one of them")
-    runtime = _choose_inference(device, precision)
+    runtime = dataclasses.replace(_choose_inference(device, precision), products_given=products != "auto")
     if products == "plain":
         return dataclasses.replace(runtime, products="plain")
-    chosen = dataclasses.replace(runtime, products="packed" if runtime.is_packed else "plain")
-    if products == "packed" and chosen.products == "plain":
-        note = f"packed products in {runtime.activations} are not supported here, so plain ones are used"
-        return dataclasses.replace(chosen, note="; ".join(filter(None, (runtime.note, note))))
-    return chosen
+    if runtime.is_packed:
+        return dataclasses.replace(runtime, products="packed")
+    notes = [runtime.note]
+    if _misses_packed(runtime.device, runtime.activations):
+        notes.append(
+            "this build of torch lacks the packed products of oneDNN, so plain ones are used, which are slower"
+        )
+    elif products == "packed":
+        notes.append(f"packed products in {runtime.activations} are not supported here, so plain ones are used")
+    return dataclasses.replace(runtime, products="plain", note="; ".join(filter(None, notes)))
 
 
 def _choose_inference(device: str, precision: str) -> Runtime:
@@ -238,13 +252,22 @@ def _choose_inference(device: str, precision: str) -> Runtime:
     if runtime.device != "cpu":
         note = f"int8 is supported on the CPU only, so {runtime.precision} is used on this GPU"
         return dataclasses.replace(runtime, note=note)
+    bits = int8_bits()
+    if bits is None:
+        return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
+    if not has_int8_products():
+        note = f"this build of torch lacks the int8 products of oneDNN, so {runtime.precision} is used"
+        return dataclasses.replace(runtime, note=note)
+    note = "" if bits == 8 else "this CPU has no native int8 products (VNNI), so the weights keep 7 of 8 bits"
+    return Runtime(device="cpu", precision="int8", int8_bits=bits, note=note)
+
+
+def int8_bits() -> int | None:
+    """The bits per int8 weight for which sums of products fit on this CPU: 8 with VNNI, 7 with AVX2; None: neither."""
     flags = _cpu_flags()
     if flags & {"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"}:
-        return Runtime(device="cpu", precision="int8")
-    if "avx2" in flags:
-        note = "this CPU has no native int8 products (VNNI), so the weights keep 7 of 8 bits"
-        return Runtime(device="cpu", precision="int8", int8_bits=7, note=note)
-    return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
+        return 8
+    return 7 if "avx2" in flags else None
 
 
 def _require_precision(precision: str, known: Sequence[str]) -> None:
@@ -270,20 +293,18 @@ def can_pack(device: str, precision: str) -> bool:
 
     `benchmarks/encode_speed.py` compares them with the plain products of torch, which are those of MKL in fp32.
     """
-    if device != "cpu" or not _has_packed_products():
+    if device != "cpu":
         return False
-    import torch
-
-    if precision == "bf16":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return precision == "fp32" and torch._C._has_mkldnn and "avx2" in _cpu_flags()
+    fits = packs_bf16() if precision == "bf16" else precision == "fp32" and "avx2" in _cpu_flags()
+    return fits and has_packed_products()
 
 
-def _has_packed_products() -> bool:
-    """Whether this build of torch has the products of oneDNN."""
-    import torch
-
-    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+def _misses_packed(device: str, precision: str) -> bool:
+    """Whether products of this precision would be packed if this build of torch could."""
+    if device != "cpu":
+        return False
+    fits = _cpu_has_bf16() if precision == "bf16" else precision == "fp32" and "avx2" in _cpu_flags()
+    return fits and not can_pack(device, precision)
 
 
 def _cpu_has_bf16() -> bool:

@@ -250,12 +250,32 @@ def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: p
 
 
 def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_has_packed_products", lambda: False)
+    monkeypatch.setattr(runtime, "has_packed_products", lambda: False)
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx2", "avx512_bf16"}))
     for precision in ("fp32", "bf16"):
-        chosen = Runtime(device="cpu", precision=precision)
+        chosen = choose_inference("cpu", precision)
+        assert (chosen.precision, chosen.products) == (precision, "plain")
+        assert chosen.note.count("this build of torch lacks the packed products of oneDNN") == 1
         model = prepare(wide_model(), chosen)
         assert not any(isinstance(module, PackedLinear) for module in model.modules())
         assert torch.isfinite(model(random_batch(LENGTHS), dtype=chosen.dtype)).all()
+    # What was requested, and what would never be packed, needs no word.
+    assert choose_inference("cpu", "fp32", "plain").note == ""
+    assert choose_inference("cpu", "fp64").note == ""
+
+
+@pytest.mark.parametrize(("flags", "instead"), [("avx2", "fp32"), ("avx512_vnni avx512_bf16", "bf16")])
+def test_without_the_int8_products_of_torch_the_automatic_precision_is_used(
+    flags: str, instead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "has_int8_products", lambda: False)
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags.split()))
+    chosen = choose_inference("cpu", "int8", "plain")
+    assert (chosen.precision, chosen.products) == (instead, "plain")
+    assert chosen.note == f"this build of torch lacks the int8 products of oneDNN, so {instead} is used"
+    model, batch = wide_model(), random_batch(LENGTHS)
+    found = prepare(copy.deepcopy(model), chosen)(batch, dtype=chosen.dtype)
+    torch.testing.assert_close(found, model(batch, dtype=chosen.dtype), rtol=0, atol=1e-2)
 
 
 def test_a_packed_model_can_be_copied() -> None:

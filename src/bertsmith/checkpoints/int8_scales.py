@@ -7,7 +7,7 @@ never used together.
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import InputError
@@ -17,6 +17,7 @@ from bertsmith.model_files.metadata import KEPT_NOTE
 from bertsmith.products.int8_linear import InputScale
 from bertsmith.products.prepared import INPUTS
 from bertsmith.progress import warn
+from bertsmith.runtime import Runtime
 
 SCALES = "int8_scales.json"
 _WEIGHTS = "model.safetensors"
@@ -37,6 +38,32 @@ def write_scales(folder: ModelFolder, scales: Mapping[str, InputScale], rows: in
         "vocabulary": folder.require_tokenizer().vocabulary.digest,
         "weights": _digest_of_weights(folder),
     }
+
+
+class RecordedInt8(NamedTuple):
+    """What `bertsmith quantize` recorded in a model, as far as it is used.
+
+    Attributes:
+        kept: the linear layers that stay in higher precision.
+        scales: the fixed scales of the inputs; None for one scale per token.
+        digest: of the file of the scales; "" without them.
+    """
+
+    kept: tuple[str, ...]
+    scales: Mapping[str, InputScale] | None
+    digest: str
+
+
+def recorded_int8(folder: ModelFolder, runtime: Runtime) -> RecordedInt8:
+    """What is used of the record of a model; with plain products, there is one scale per token.
+
+    Raises:
+        CheckpointError: the record is malformed.
+    """
+    kept = folder.metadata.kept_layers(folder.path)
+    if runtime.precision != "int8" or runtime.products == "plain":
+        return RecordedInt8(kept, None, "")
+    return RecordedInt8(kept, *read_scales(folder))
 
 
 def read_scales(folder: ModelFolder) -> tuple[dict[str, InputScale] | None, str]:
@@ -72,9 +99,10 @@ def _mismatch(folder: ModelFolder, about: Any) -> str:
 
 
 def _digest_of_weights(folder: ModelFolder) -> str | None:
-    """The recorded digest of the weights; None if there is none."""
-    digests = folder.metadata.other.get("digests")
-    return digests.get(_WEIGHTS) if isinstance(digests, dict) else None
+    """The recorded digest of the weights, or that of their file if none is recorded; None without such a file."""
+    digests, file = folder.metadata.other.get("digests"), folder.path / _WEIGHTS
+    recorded = digests.get(_WEIGHTS) if isinstance(digests, dict) else None
+    return recorded or (digest_file(file) if file.is_file() else None)
 
 
 def _parsed(values: Any, config: EncoderConfig) -> dict[str, InputScale]:

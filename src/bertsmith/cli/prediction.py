@@ -82,7 +82,12 @@ def quantize_settings() -> Sequence[type]:
 
 def quantize(
     model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="examples that the model was not trained on: with labels, or for vectors also texts"
+        ),
+    ],
     task: FormatOption = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
@@ -90,10 +95,12 @@ def quantize(
     map_labels: MapOption = None,
     **values: Any,
 ) -> None:
-    """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
+    """Measure what int8 costs a model, and record which layers to keep in higher precision.
 
-    The weights do not change; the record is in the model's metadata, and other commands follow it with
-    `--precision int8`.
+    A fine-tuned model is measured by its official score. A model without a task head, such as a sentence encoder, is
+    measured by the mean cosine of its vectors to those in fp32, or on labelled pairs by their score (--task similarity,
+    sts-b, pairs or triplets). The weights do not change; the record is in the model's metadata, and other commands
+    follow it with `--precision int8`. With at least 32 examples, it also fixes scales by calibration.
     """
     from bertsmith.library.labelled import quantize as measure
 

@@ -4,7 +4,7 @@ import functools
 from pathlib import Path
 
 from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.int8_scales import read_scales
+from bertsmith.checkpoints.int8_scales import RecordedInt8, recorded_int8
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
@@ -18,12 +18,18 @@ _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 
 
 def load_frozen_encoder(
-    source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
+    source: Path | str | ModelFolder,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    int8: RecordedInt8 | None = None,
 ) -> FrozenEncoder:
     """The encoder of a model folder, Google checkpoint, run folder or hub id, or of a `ModelFolder`.
 
     Args:
         products: how linear layers are computed; see `choose_inference`.
+        int8: with int8, the layers kept in higher precision and the fixed scales, instead of what is recorded.
 
     Raises:
         CheckpointError: the source has no vocabulary, or cannot be read.
@@ -40,8 +46,7 @@ def load_frozen_encoder(
         # Computed at once: waiting would keep the tensors of the folder in memory.
         base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
     has_pooler = folder.config.can_pool and "pooler" not in loaded.new_parts
-    kept = folder.metadata.kept_layers(folder.path)
-    scales, digest = read_scales(folder) if runtime.precision == "int8" else (None, "")
+    kept, scales, digest = recorded_int8(folder, runtime) if int8 is None else int8
     prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept, scales)
     # Fixed scales determine the vectors as the kept layers do.
     kept = (*kept, digest) if digest else kept

@@ -20,7 +20,7 @@ from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.runtime import choose_inference
+from bertsmith.runtime import int8_bits
 from bertsmith.text.pack import PackedRows
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -211,8 +211,7 @@ def needs_reduced_range() -> bool:
 
     This is the case on x86 without VNNI. If unknown, the answer is yes, which costs one bit.
     """
-    runtime = choose_inference("cpu", "int8", "plain")  # others would ask torch
-    return runtime.precision != "int8" or runtime.int8_bits == 7
+    return int8_bits() != 8
 
 
 def num_threads() -> int:

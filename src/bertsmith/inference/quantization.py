@@ -1,8 +1,11 @@
-"""The accuracy cost of int8 for a fine-tuned model: scales fixed by calibration, layers kept in higher precision."""
+"""The accuracy cost of int8 for a model: scales fixed by calibration, layers kept in higher precision."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from torch import nn
 
 from bertsmith.checkpoints.int8_scales import write_scales
 from bertsmith.checkpoints.load import load_any
@@ -13,11 +16,13 @@ from bertsmith.files import read_json, write_json
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
+from bertsmith.model_files.metadata import KEPT_NOTE, METADATA, METADATA_FORMAT
 from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.products.int8_linear import InputScale
 from bertsmith.products.prepared import require_transformer
 from bertsmith.runtime import choose_inference
+
+Read = TypeVar("Read")
 
 LIMIT = 0.004  # fraction of the score that int8 may lose
 # Examples that fix the scales. With fewer than the least, an input that is rarely large may not have shown its range.
@@ -39,11 +44,13 @@ class Quantization:
         kept: the linear layers kept in the type of the activations.
         score: the task's metric, from 0 to 1 (to 100 for questions).
         fixed: whether the scales of the inputs were fixed by calibration; otherwise each token has its own.
+        cosine: of a model of vectors, the mean cosine of its vectors to those in fp32.
     """
 
     kept: tuple[str, ...]
     score: float
     fixed: bool = False
+    cosine: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,20 +90,54 @@ def quantize(
         CheckpointError: no trial stays within the limit; the message shows the best one.
         InputError: a label is missing or unknown.
     """
+    require_int8()
+    exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
+
+    def measure(kept: tuple[str, ...], scales: Mapping[str, InputScale] | None) -> Quantization:
+        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept, scales=scales, head=head)
+        return Quantization(kept=kept, score=_score(predictor, examples), fixed=scales is not None)
+
+    return exact, trials_within(limit, exact, measure, calibration)
+
+
+def require_int8() -> None:
+    """Checks that this machine computes int8.
+
+    Raises:
+        ConfigError: it does not.
+    """
     runtime = choose_inference("cpu", "int8")
     if runtime.precision != "int8":
-        raise ConfigError(expected="a processor that supports int8", found="none", fix="quantize on another machine")
-    exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
-    trials: list[Quantization] = []
+        raise ConfigError(
+            expected="a processor, and a version of torch, that support int8",
+            found=runtime.note,
+            fix="quantize on another machine",
+        )
+
+
+def trials_within(
+    limit: float,
+    exact: float,
+    measure: Callable[[tuple[str, ...], Mapping[str, InputScale] | None], Quantization],
+    calibration: Calibration | None,
+) -> list[Quantization]:
+    """The int8 trials up to the first that loses at most `limit` of the score in fp32; see `quantize`.
+
+    Args:
+        exact: the score in fp32.
+        measure: the trial with some layers kept in higher precision, and with fixed scales or None.
+
+    Raises:
+        CheckpointError: no trial stays within the limit; the message shows the best one.
+    """
     steps: list[tuple[tuple[str, ...], Mapping[str, InputScale] | None]] = [(kept, None) for kept in LADDER]
     if calibration is not None:
         steps = [*((kept, calibration.scales) for kept in LADDER[:2]), *steps]
+    trials: list[Quantization] = []
     for kept, scales in steps:
-        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept, scales=scales, head=head)
-        score = _score(predictor, examples)
-        trials.append(Quantization(kept=kept, score=score, fixed=scales is not None))
+        trials.append(measure(kept, scales))
         if trials[-1].score >= exact - limit * abs(exact):
-            return exact, trials
+            return trials
     best = max(trials, key=lambda trial: trial.score)
     raise CheckpointError(
         expected=f"an int8 model that loses at most {limit:.2%} of {exact:.4f}",
@@ -115,21 +156,35 @@ def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHe
     """
     # First, so that a model that cannot be loaded is refused without a word on the examples.
     predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
-    require_transformer(predictor.model)
-    if len(examples) < LEAST_CALIBRATION:
+    return calibrated(predictor.model, predictor.predict, examples)
+
+
+def calibrated(model: nn.Module, read: Callable[[Sequence[Read]], object], texts: Sequence[Read]) -> Calibration:
+    """The scales of the inputs of a model in fp32 while it reads its first `MOST_CALIBRATION` texts or examples.
+
+    Args:
+        model: contains the encoder, whose layers are replaced.
+        read: has the model read texts or examples.
+
+    Raises:
+        InputError: there are fewer than `LEAST_CALIBRATION`.
+        ConfigError: the model is not a Transformer.
+    """
+    require_transformer(model)
+    if len(texts) < LEAST_CALIBRATION:
         raise InputError(
             expected=f"at least {LEAST_CALIBRATION} examples to fix the scales of int8",
-            found=str(len(examples)),
+            found=str(len(texts)),
             fix="name a file with more examples",
         )
-    observe(predictor.model)
-    chosen = examples[:MOST_CALIBRATION]
-    predictor.predict(chosen)
-    return Calibration(observed_scales(predictor.model), len(chosen))
+    observe(model)
+    chosen = texts[:MOST_CALIBRATION]
+    read(chosen)
+    return Calibration(observed_scales(model), len(chosen))
 
 
 def require_metadata(folder: Path) -> None:
-    """Checks that a model folder has metadata to write into.
+    """Checks that the folder of a fine-tuned model has metadata to write into.
 
     Raises:
         CheckpointError: it has none.
@@ -155,21 +210,23 @@ def note_kept_layers(
         calibration: of the trials with fixed scales.
 
     Raises:
-        CheckpointError: the folder has no metadata.
+        InputError: the metadata cannot be read.
     """
-    require_metadata(folder)
     note = {
         "kept": list(trials[-1].kept),
         "weight_bits": choose_inference("cpu", "int8").int8_bits,
         "metric": metric,
         "fp32": exact,
-        "trials": [dataclasses.asdict(trial) for trial in trials],
+        "trials": [
+            {name: value for name, value in dataclasses.asdict(trial).items() if value is not None} for trial in trials
+        ],
     }
     if trials[-1].fixed:
         assert calibration is not None
         note["scales"] = write_scales(load_any(folder), calibration.scales, calibration.rows)
     path = folder / METADATA
-    write_json(path, read_json(path) | {KEPT_NOTE: note})
+    before = read_json(path) if path.is_file() else {"format": METADATA_FORMAT}
+    write_json(path, before | {KEPT_NOTE: note})
 
 
 def _score(predictor: Predictor, examples: Sequence[Example]) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
-from bertsmith.checkpoints.int8_scales import read_scales
+from bertsmith.checkpoints.int8_scales import recorded_int8
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.heads.own_head import OwnHead
@@ -34,8 +34,7 @@ def torch_predictor(
     runtime = choose_inference(device, precision, products)
     runtime.tell()
     if kept is None:
-        kept = folder.metadata.kept_layers(folder.path)
-        scales = read_scales(folder)[0] if runtime.precision == "int8" else None
+        kept, scales, _ = recorded_int8(folder, runtime)
     task = task_for(spec)
     loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
     prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
@@ -54,5 +53,6 @@ def torch_pretraining_heads(
         raise no_vocabulary(place)
     runtime = choose_inference(device, precision, products)
     runtime.tell()
-    prepare(loaded.model.to(runtime.torch_device), runtime)
+    kept, scales, _ = recorded_int8(folder, runtime)
+    prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
     return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime, relation_of(folder.metadata.objective))

@@ -1,13 +1,14 @@
 """Evaluate a fine-tuned model on labelled examples: its official scores, and the cost of int8."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
-from bertsmith.datasets.examples import FORMS, TextExample
+from bertsmith.datasets.examples import FORMS, PAIRS, TEXTS, TextExample
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.datasets.text_groups import form_of_file
 from bertsmith.errors import InputError
@@ -15,15 +16,16 @@ from bertsmith.finetuning.run import is_count
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference import quantization
 from bertsmith.inference.ensemble import load_ensemble
-from bertsmith.inference.quantization import Quantization
+from bertsmith.inference.quantization import Calibration, Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.model_files.metadata import METADATA, SIMILARITY, is_n_gram_folder, read_metadata
 from bertsmith.progress import counted, warn
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
-from bertsmith.settings import require_number, split_settings
-from bertsmith.task_data.spec_of_model import labelled_of, read_labelled
+from bertsmith.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
+from bertsmith.settings import require, require_number, split_settings
+from bertsmith.task_data.spec_of_model import labelled_of, read_labelled, spec_of_head
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import task_name
@@ -155,6 +157,7 @@ class Int8Report:
             "int8": last.score,
             "kept": list(last.kept),
             "fixed": last.fixed,
+            **({} if last.cosine is None else {"cosine": last.cosine}),
         }
 
     def lines(self) -> list[str]:
@@ -163,7 +166,10 @@ class Int8Report:
         for trial in self.trials:
             kept = f", {' and '.join(trial.kept)} kept in higher precision" if trial.kept else ""
             scales = " with fixed scales" if trial.fixed else ""
-            lines.append(f"{self.metric} in int8{scales}{kept}: {trial.score:.4f}")
+            cosine = ""
+            if trial.cosine is not None and self.metric != COSINE:
+                cosine = f" (mean cosine of the vectors to fp32: {trial.cosine:.4f})"
+            lines.append(f"{self.metric} in int8{scales}{kept}: {trial.score:.4f}{cosine}")
         return [*lines, f"recorded in {self.path}"]
 
 
@@ -177,15 +183,20 @@ def quantize(
     head: type[OwnHead] | None = None,
     **columns: Any,
 ) -> Int8Report:
-    """The cost of int8 for a fine-tuned model; records in its metadata which layers to keep in higher precision.
+    """The cost of int8 for a model; records in its metadata which layers to keep in higher precision.
 
     The first examples also fix the scales of the inputs, which are written next to the metadata if the score stays
     within the limit with them. The weights do not change; loading with precision "int8" then uses what was recorded.
 
+    The score of a fine-tuned model is that of its task. A model without a task head gives vectors, such as a sentence
+    encoder: their mean cosine to those in fp32 is measured, and on labelled pairs and triplets also what `evaluate`
+    would measure first, such as Spearman's correlation on scored pairs; the limit then holds for that.
+
     Args:
-        model: a model folder, run or hub id.
-        data: labelled examples that the model was not trained on.
-        task: the format of the file; by default that of the model's task.
+        model: a model folder or run; a fine-tuned model also by its hub id.
+        data: examples that the model was not trained on: with labels, or for vectors also texts, one per line.
+        task: the format of the file; by default that of the model's task. For vectors, the default is scored pairs or
+            triplets if the columns are theirs, otherwise texts.
         map_labels: as in `evaluate`.
         limit: the fraction of the fp32 score that may be lost.
         head: as in `load`.
@@ -194,21 +205,59 @@ def quantize(
     Raises:
         ConfigError: this machine does not support int8, or the limit is no fraction.
         CheckpointError: no trial stayed within the limit, or the model has no metadata.
-        InputError: the file is invalid.
+        InputError: the file is invalid, or vectors of a hub id are to be quantized.
     """
     require_number("limit", limit, least=0, most=1)
-    folder = load_any(model)
+    recipe = read_recipe(Path(model))
+    folder = load_any(model if recipe is None else recipe.encoder)
+    if spec_of_head(folder) is None or _gives_vectors(model, task):
+        require(head is None, expected="no head, for vectors", found="--head", fix="omit --head")
+        return _quantize_vectors(model, folder, Path(data), task, map_labels, limit, _columns(columns))
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
-    try:
-        calibration = quantization.calibrate(folder, examples, head)
-    except InputError as error:
-        warn(f"{error}; each token has its own scale, which is slower")
-        calibration = None
+    calibration = _calibration(lambda: quantization.calibrate(folder, examples, head))
     exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _quantize_vectors(
+    model: str | Path,
+    folder: ModelFolder,
+    data: Path,
+    task: str | None,
+    map_labels: LabelMap | None,
+    limit: float,
+    columns: ColumnSettings,
+) -> Int8Report:
+    """The cost of int8 for the vectors of a model, recorded in `folder`, where its weights are."""
+    if not Path(model).is_dir():
+        raise InputError(
+            expected="the folder of a model, to record in it what int8 costs",
+            found=f"'{model}'",
+            fix="write one with `bertsmith convert --to huggingface`",
+        )
+    if task is None:
+        form = form_of_file(data)
+        name = TEXTS if form == PAIRS else form
+    else:
+        name = task_name(task)
+    examples = read_examples(name, data, columns, map_labels=map_labels).examples
+    texts = texts_of(examples)
+    calibration = _calibration(lambda: calibrate_vectors(model, texts))
+    metric, exact, trials = quantize_vectors(model, examples, limit, calibration)
+    quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
+    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _calibration(measure: Callable[[], Calibration]) -> Calibration | None:
+    """The scales of a model's inputs; None, with a warning, if there are too few examples."""
+    try:
+        return measure()
+    except InputError as error:
+        warn(f"{error}; each token has its own scale, which is slower")
+        return None
 
 
 def _gives_vectors(model: str | Path, task: str | None) -> bool:

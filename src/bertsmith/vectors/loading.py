@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
@@ -12,9 +13,18 @@ from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 
+if TYPE_CHECKING:
+    from bertsmith.checkpoints.int8_scales import RecordedInt8
+
 
 def load_encoder(
-    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32", products: str = "auto"
+    source: Path | str,
+    *,
+    pooled: bool,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    int8: "RecordedInt8 | None" = None,
 ) -> tuple[RowEncoder, SentenceRecipe | None]:
     """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
@@ -24,6 +34,7 @@ def load_encoder(
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products.
         products: how linear layers are computed; see `choose_inference`.
+        int8: as in `load_frozen_encoder`.
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
@@ -45,7 +56,7 @@ def load_encoder(
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
-    return load_frozen_encoder(folder, device=device, precision=precision, products=products), recipe
+    return load_frozen_encoder(folder, device=device, precision=precision, products=products, int8=int8), recipe
 
 
 def load_embedder(
@@ -60,6 +71,7 @@ def load_embedder(
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
+    int8: "RecordedInt8 | None" = None,
 ) -> Embedder:
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -72,13 +84,15 @@ def load_embedder(
         dimensions: how many of the first numbers of each vector are kept; None: all.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
-        products: as in `load_encoder`.
+        products, int8: as in `load_encoder`.
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
         ConfigError: a setting is invalid.
     """
-    encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision, products=products)
+    encoder, recipe = load_encoder(
+        source, pooled=True, device=device, precision=precision, products=products, int8=int8
+    )
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
     embedder = Embedder(

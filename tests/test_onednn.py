@@ -1,0 +1,64 @@
+"""The operators of oneDNN, tried before they are used: absent, failing and wrong ones are found."""
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bertsmith import onednn, runtime
+from bertsmith.runtime import choose_inference
+
+PROBES = (onednn.has_packed_products, onednn.packs_bf16, onednn.has_int8_products)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was found before, and in a test, is forgotten."""
+    for probe in PROBES:
+        probe.cache_clear()
+    yield
+    for probe in PROBES:
+        probe.cache_clear()
+
+
+def fails(*values: object) -> object:
+    raise RuntimeError("could not create a primitive")
+
+
+@pytest.mark.skipif("avx2" not in runtime._cpu_flags(), reason="oneDNN may lack these products here")
+def test_the_operators_of_this_torch_are_found() -> None:
+    assert onednn.has_packed_products()
+    assert onednn.has_int8_products()
+
+
+@pytest.mark.parametrize("namespace", ["mkldnn", "onednn"])
+def test_absent_operators_are_found(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.ops, namespace, SimpleNamespace())
+    if namespace == "mkldnn":
+        assert not onednn.has_packed_products()
+        assert not onednn.packs_bf16()
+    else:
+        assert not onednn.has_int8_products()
+
+
+@pytest.mark.parametrize(
+    "operator", [fails, lambda numbers, *rest: torch.zeros(len(numbers), 8), lambda *rest: torch.zeros(1)]
+)
+def test_failing_and_wrong_operators_are_found(
+    operator: Callable[..., object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    product = SimpleNamespace(qlinear_prepack=lambda *rest: torch.zeros(1), qlinear_pointwise=operator)
+    monkeypatch.setattr(torch.ops, "onednn", product)
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx512_vnni"}))
+    assert not onednn.has_int8_products()
+    chosen = choose_inference("cpu", "int8", "plain")
+    chosen.tell()
+    assert chosen.precision == "fp32"
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "lacks the int8 products of oneDNN, so fp32 is used" in line]) == 1
+    linear = SimpleNamespace(default=operator, binary=operator)
+    monkeypatch.setattr(
+        torch.ops, "mkldnn", SimpleNamespace(_reorder_linear_weight=lambda *rest: rest[0], _linear_pointwise=linear)
+    )
+    assert not onednn.has_packed_products()
