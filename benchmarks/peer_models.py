@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from bertsmith.checkpoints.int8_scales import write_scales
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.export.conversion import export
 from bertsmith.files import atomic_folder, digest_file, read_json, write_json
 from bertsmith.model_files.metadata import KEPT_NOTE, METADATA
 from bertsmith.products.calibration import observe, observed_scales
@@ -28,6 +29,7 @@ from bertsmith.text.pack import PackedRows
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OPSET = 17
+_ANY_DIFFERENCE = 1e9
 _FILES = {
     "ours": "model.safetensors",
     "plain": "model.onnx",
@@ -75,6 +77,15 @@ class ModelFiles:
     def ours_int8(self) -> Path:
         """Our folder with the scales of int8 fixed by the calibration rows; the plain folder without such rows."""
         return self._made("ours", self._fix_scales).parent if len(self.calibration) else self.folder
+
+    def ours_onnx(self) -> Path:
+        """Our export of the folder, in fp32 and int8, which answers without torch."""
+        folder = self._kept / "ours-onnx"
+        if not folder.exists():
+            print(f"  making {folder.name} of {self.folder.name}", file=sys.__stdout__, flush=True)
+            with silent():  # the benchmark itself compares the vectors
+                export(self.folder, folder, to="onnx", int8=True, limit=_ANY_DIFFERENCE)
+        return folder
 
     def uncalibrated(self) -> "ModelFiles":
         """The same files without calibration rows."""
