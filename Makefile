@@ -29,6 +29,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_names.py
 	$(BIN)/python tools/command_reference.py --check
+	$(BIN)/python tools/speed_table.py --check
 
 # Runs every command line that README.md and docs/ show.
 docs: $(INSTALLED)
@@ -56,6 +57,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/command_reference.py
+	$(BIN)/python tools/speed_table.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist

@@ -169,6 +169,26 @@ class OursPlain(Ours):
         super().__init__(files.uncalibrated(), precision, threads)
 
 
+class OursOnnx(Ours):
+    """Our ONNX folder: the same embedder with ONNX Runtime for its products, and without torch."""
+
+    engine = "ours-onnx"
+    packages = ("onnxruntime", "onnx")
+    precisions = ("fp32", "int8")
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
+        System.__init__(self, files, precision, threads)
+        self.embedder = load_embedder(
+            files.ours_onnx(), pooling=files.pooling, normalize=False, device="cpu", precision=precision
+        )
+        self.ran = {"precision": self.embedder.encoder.runtime.precision}
+
+    @classmethod
+    def require(cls, precision: str) -> None:
+        """See `System`."""
+        super(Ours, cls).require(precision)
+
+
 class Transformers(System):
     """`AutoModel` of transformers as in its documentation: padded batches, masked mean or [CLS]."""
 
@@ -367,7 +387,15 @@ class CTranslate2(System):
         return vectors
 
 
-PEERS: tuple[type[System], ...] = (OursPlain, Transformers, SentenceTransformers, OnnxRuntime, OpenVino, CTranslate2)
+PEERS: tuple[type[System], ...] = (
+    OursPlain,
+    OursOnnx,
+    Transformers,
+    SentenceTransformers,
+    OnnxRuntime,
+    OpenVino,
+    CTranslate2,
+)
 
 
 def one_or_many(threads: int) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ per text; padding, sorting and pooling are timed. The unit is real tokens per se
 
 Ours in int8 has scales fixed by calibration (`bertsmith.quantize`) on texts that no case uses, as static int8 of the
 peers has. `ours-plain` is the plain version of our fast paths: products of torch, and one scale per token in int8.
+`ours-onnx` is our own export, which ONNX Runtime computes.
 
 A peer runs in its *default* setting, batches of 32 in input order, and in its *best* setting: sorted by length, with
 the configuration and the batch size (1, 8 or 32) that are fastest on part of the texts after warm-up. Before timing,
@@ -34,7 +35,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 import torch
-from encode_peers import DEFAULT_BATCH, PEERS, Manner, Ours, OursPlain, System, UnavailableError, Vectors, versions
+from encode_peers import DEFAULT_BATCH, PEERS, Manner, Ours, System, UnavailableError, Vectors, versions
 from encode_texts import FIXED, FIXED_ROWS, LONG, SHORT, Case, Pools, packaged_model, read_pools, write_base_model
 from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles, silent
@@ -221,7 +222,7 @@ def summary(tokens: int, seconds: dict[str, list[float]], ours: str) -> dict[str
     others = [name for name in seconds if name != ours]
     if ours in seconds and others:
         found["times_as_fast"] = {name: ratio_summary(seconds[ours], seconds[name]) for name in others}
-        peers = [name for name in others if not name.startswith(OursPlain.engine)]
+        peers = [name for name in others if not name.startswith(Ours.engine)]
         if peers:
             found["best_peer"] = min(peers, key=lambda name: statistics.median(seconds[name]))
     return found

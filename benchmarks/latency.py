@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, System, UnavailableError, Vectors, versions
+from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, OursOnnx, System, UnavailableError, Vectors, versions
 from encode_speed import MODELS, MOST_DIFFERENCE, add_shared_options, benches, cosine, table
 from encode_texts import Case, Pools, read_pools, rows_of
 from harness import machine, machine_label, ratio_summary, spread, write_result
@@ -61,6 +61,12 @@ embedder = load_embedder(
     folder, pooling=pooling, normalize=False, device="cpu", precision=precision, products="plain"
 )
 vector = embedder.embed([text])[0]
+""",
+    "ours-onnx": """
+from bertsmith.vectors.loading import load_embedder
+embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
+vector = embedder.embed([text])[0]
+assert "torch" not in sys.modules
 """,
     "transformers": TORCH_BEGIN
     + """
@@ -124,6 +130,8 @@ def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
     """The file that a peer's script reads in addition to the folder."""
     if kind is Ours and precision == "int8":
         return files.ours_int8()
+    if kind is OursOnnx:
+        return files.ours_onnx()
     if kind is OnnxRuntime:
         return files.onnx_int8(careful=True) if precision == "int8" else files.onnx()
     if kind is OpenVino:

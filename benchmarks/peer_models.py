@@ -23,10 +23,12 @@ from torch import Tensor, nn
 
 from bertsmith import quantize
 from bertsmith.checkpoints.load import load_any
+from bertsmith.export.conversion import export
 from bertsmith.files import atomic_folder, digest_file, read_json
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OPSET = 17
+_ANY_DIFFERENCE = 1e9
 _FILES = {
     "ours": "model.safetensors",
     "plain": "model.onnx",
@@ -74,6 +76,15 @@ class ModelFiles:
     def ours_int8(self) -> Path:
         """Our folder with the scales of int8 fixed by the calibration texts; the plain folder without such texts."""
         return self._made("ours", self._fix_scales).parent if len(self.calibration) else self.folder
+
+    def ours_onnx(self) -> Path:
+        """Our export of the folder, in fp32 and int8, which answers without torch."""
+        folder = self._kept / "ours-onnx"
+        if not folder.exists():
+            print(f"  making {folder.name} of {self.folder.name}", file=sys.__stdout__, flush=True)
+            with silent():  # the benchmark itself compares the vectors
+                export(self.folder, folder, to="onnx", int8=True, limit=_ANY_DIFFERENCE)
+        return folder
 
     def uncalibrated(self) -> "ModelFiles":
         """The same files without calibration texts."""
