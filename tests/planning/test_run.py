@@ -10,7 +10,8 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError
 from bertsmith.planning.plan import seconds_of, steps_of
 from bertsmith.planning.run import plan_pretraining
-from bertsmith.training.budget import RESERVE, Durations
+from bertsmith.training.budget import Durations
+from bertsmith.training.clock import RESERVE
 from bertsmith.training.devices import GPUS
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings

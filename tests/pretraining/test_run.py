@@ -438,6 +438,7 @@ def test_the_summary_says_each_thing_once() -> None:
     scores = {f"held_out_{name}": value for name, value in held_out.items()}
     metrics = {**log, "tokens_per_second": 1234.5, **scores}
     work = {"steps": 1200, "tokens": 900, "sequences": 9, "seconds": 61.0, "skipped": 0, "spikes": 0}
+    work["processor_seconds"] = 60.5
     result = TrainResult(**work, metrics=metrics, kept_step=600, best_step=600, kept_tokens=450, scores=scores)
     assert summary_lines(result) == [
         "1,200 steps, 900 tokens in 1 min 01 s, 1,234 tokens/s at the end",

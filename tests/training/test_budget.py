@@ -9,9 +9,11 @@ import torch
 
 from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
+from bertsmith.files import read_json
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import model_tensors
+from bertsmith.training.clock import Clock as RunClock
 from training.test_loop import same_parameters
 from training.toy import ROWS, Clock, SlowingClock, ToyWorkload, toy_run, toy_settings
 
@@ -144,6 +146,36 @@ def test_a_machine_that_was_busy_during_the_trial_steps_gets_more_steps(tmp_path
     assert same_parameters(workload, counted)
 
 
+@pytest.mark.parametrize("times", [(60, 1.3), (0, 1.3, 60), (300, 2, 500), (0, 1)])
+def test_a_budget_of_processor_time_is_kept_to_two_percent(tmp_path, monkeypatch, times):
+    """Whatever else runs on the machine, and whether the first steps are slow, the last ones or none."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    processor = SlowingClock(*times)
+    monkeypatch.setattr(time, "process_time", lambda: 2 * processor.now)
+    monkeypatch.setattr(time, "monotonic", lambda: 7 * processor.now + 100)
+    workload = ToyWorkload(clock=processor)
+    workload.is_even = True
+    settings = toy_settings(minutes=20, evaluate_every=None)
+    run = RunFolder.create(tmp_path, {"train": to_dict(settings)})
+    result = train(workload, settings, run, clock=RunClock(by_processor=True))
+    assert processor.now == pytest.approx(1200, rel=0.02)
+    assert (result.processor_seconds, result.seconds) == (2 * processor.now, 7 * processor.now)
+    assert len(run.resolved.get("replanned", "").split(",")) < 50, "few changes, not one at every look"
+
+
+def test_the_processor_time_of_a_resumed_run_is_that_of_all_its_parts(tmp_path, monkeypatch):
+    processor = Clock()
+    processor.now = 50.0
+    monkeypatch.setattr(time, "process_time", processor)
+    with pytest.raises(TrainingError):
+        toy_run(tmp_path, ToyWorkload(clock=processor, broken=tuple(range(13, 99))), minutes=1, save_every=10)
+    first = read_json(tmp_path / "checkpoints" / "step-00000010" / "state.json")["processor_seconds"]
+    assert first >= 10
+    processor.now = 1000.0
+    resumed = toy_run(tmp_path, ToyWorkload(clock=processor), minutes=1, save_every=10, resume=True)
+    assert resumed.processor_seconds == first + processor.now - 1000
+
+
 def test_a_run_whose_first_steps_are_the_cheap_ones_gets_no_more_steps(tmp_path, monkeypatch):
     clock = slowing(monkeypatch, 0, 4, 30)
     result = toy_run(tmp_path, ToyWorkload(clock=clock), minutes=20)
@@ -154,8 +186,9 @@ def test_a_run_whose_first_steps_are_the_cheap_ones_gets_no_more_steps(tmp_path,
 def test_the_time_that_the_caller_used_counts_towards_a_budget_in_minutes(tmp_path, clock):
     settings = toy_settings(minutes=2)
     run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    since = RunClock()
     clock.now = 40.0
-    train(ToyWorkload(clock=clock), settings, run, spent=40.0)
+    train(ToyWorkload(clock=clock), settings, run, clock=since)
     assert 105 <= clock.now <= 120
 
 
@@ -212,9 +245,10 @@ def test_a_run_that_was_there_before_stays_although_it_has_no_step(tmp_path, clo
 def test_the_time_that_was_spent_is_divided_into_loading_and_timing(tmp_path, clock):
     settings = toy_settings(minutes=0.5)
     run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    since = RunClock()
     clock.now = 40.0
     with pytest.raises(ConfigError, match=r"a step takes 1\.0 s, after 40\.0 s of loading and 1\.0 s of timing steps"):
-        train(ToyWorkload(clock=clock), settings, run, spent=40.0)
+        train(ToyWorkload(clock=clock), settings, run, clock=since)
 
 
 def test_a_run_that_began_stays_whatever_its_continuation_is_given(tmp_path, clock):

@@ -1,36 +1,26 @@
-"""The networks of a comparison: pre-trained on the text within the budget, untrained, or given.
-
-::
-
-    MODELS/NAME/            the run folder of a pre-training, see `sources`
-    MODELS/NAME.plan.json   while it runs: the steps that fit into the time
-"""
+"""The networks of a comparison: pre-trained on the text within the budget, untrained, or given."""
 
 import dataclasses
 import shutil
-import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import locate
-from bertsmith.comparison.bench import Bench, too_short
+from bertsmith.comparison.bench import Bench
 from bertsmith.comparison.sources import SEED, Kept, Made, Source
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.files import read_json, write_json
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe, size_for
 from bertsmith.pretraining.run import new_model, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.progress import quiet
 from bertsmith.runtime import choose
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
 EVALUATION_ROWS = 256
-_TRIAL_STEPS, _EVALUATIONS = 7, 5  # of a pre-training: steps that are timed, and evaluations during the run
 
 Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
 
@@ -49,16 +39,16 @@ class Pretraining(Kept):
     architecture: str | None = None
     objective: str | None = None
 
-    def recipe(self, bench: Bench, **budget: int) -> Recipe:
-        """The settings of the run.
-
-        Args:
-            budget: a budget in steps, and how often the network is evaluated; by default the budget of the comparison.
-        """
-        budget_settings = bench.budget
-        own: dict[str, Any] = budget or {"minutes": budget_settings.minutes, "tokens": budget_settings.tokens}
-        named = {"architecture": self.architecture, "objective": self.objective, **own}
-        size = size_for(budget_settings.minutes) if budget_settings.size == AUTO_SIZE else budget_settings.size
+    def recipe(self, bench: Bench) -> Recipe:
+        """The settings of the run, with the budget of the comparison."""
+        budget = bench.budget
+        size = size_for(budget.minutes) if budget.size == AUTO_SIZE else budget.size
+        named = {
+            "architecture": self.architecture,
+            "objective": self.objective,
+            "minutes": budget.minutes,
+            "tokens": budget.tokens,
+        }
         given = {name: value for name, value in named.items() if value is not None}
         fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
         return settings_from_recipe({**given, **fixed})
@@ -66,20 +56,14 @@ class Pretraining(Kept):
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
         """See `Kept.make_in`.
 
-        On a CPU, steps are timed first, in processor time, which a busy machine does not change much; on a GPU, whose
-        time that is not, the run has its minutes.
+        On a CPU, a budget in minutes counts processor time: the run finds the number of steps that fit into it, and
+        changes it whenever steps turn out to be slower or faster (`training.budget`). On a GPU, whose time that is not,
+        it counts wall-clock time.
         """
-        plan = place.with_name(f"{place.name}.plan.json")
-        planned: dict[str, Any] = {"processor_seconds": 0.0, "budget": {}}
-        if bench.budget.minutes is not None and choose(bench.device).device == "cpu":
-            if not plan.is_file():
-                write_json(plan, self._planned(bench, place))
-            planned = read_json(plan)
-        is_resumed = (place / SETTINGS_FILE).is_file()
-        processor, wall = time.process_time(), time.monotonic()
+        is_resumed, by_processor = (place / SETTINGS_FILE).is_file(), choose(bench.device).device == "cpu"
         try:
             result = pretrain(
-                bench.reading().corpus, place, *self.recipe(bench, **planned["budget"]), resume=is_resumed
+                bench.reading().corpus, place, *self.recipe(bench), resume=is_resumed, by_processor=by_processor
             )
         except BudgetError as error:
             shutil.rmtree(place, ignore_errors=True)
@@ -92,44 +76,11 @@ class Pretraining(Kept):
             if not is_resumed:
                 shutil.rmtree(place, ignore_errors=True)
             raise
-        processor, wall = time.process_time() - processor, time.monotonic() - wall
         RunFolder.open(place).clear()
-        plan.unlink(missing_ok=True)
-        # Of a resumed run, the processor time of the earlier part is not known: it is taken to be used as in this one.
-        processor *= max(result.seconds / max(wall, 1e-9), 1.0) if is_resumed else 1.0
         return {
-            "processor_seconds": round(planned["processor_seconds"] + processor, 3),
+            "processor_seconds": round(result.processor_seconds, 3),
             "seconds": round(result.seconds, 3),
             "tokens": result.tokens,
-        }
-
-    def _planned(self, bench: Bench, place: Path) -> dict[str, Any]:
-        """The budget in steps that fits into the processor time, and the processor seconds of finding it.
-
-        Raises:
-            ConfigError: not even a step fits.
-        """
-        trial, marks = place.with_name(f"{place.name}.trial"), list[float]()
-        shutil.rmtree(trial, ignore_errors=True)
-        corpus, start = bench.reading().corpus, time.process_time()
-        try:
-            with quiet():
-                recipe = self.recipe(bench, steps=_TRIAL_STEPS, evaluate_every=_TRIAL_STEPS - 1)
-                pretrain(corpus, trial, *recipe, on_evaluation=lambda *_: marks.append(time.process_time()))
-        finally:
-            shutil.rmtree(trial, ignore_errors=True)
-        end = time.process_time()
-        # Evaluated before the first step, before the last one, and after it.
-        first, second, third = marks
-        step = max(((second - first) - (third - second)) / (_TRIAL_STEPS - 2), 1e-4)
-        evaluation = max(third - second - step, 0.0)
-        around = (first - start) + (end - third) + _EVALUATIONS * evaluation
-        steps = int((bench.budget.processor_seconds - (end - start) - around) / step)
-        if steps < 1:
-            raise too_short(self.name, bench.budget, (end - start) + around + step, "a trial followed by a single step")
-        return {
-            "processor_seconds": round(end - start, 3),
-            "budget": {"steps": steps, "evaluate_every": -(-steps // _EVALUATIONS)},
         }
 
 

@@ -15,7 +15,8 @@ from bertsmith.planning.settings import PlanSettings
 from bertsmith.products.work import Work
 from bertsmith.progress import amount, counted, duration
 from bertsmith.settings import to_dict
-from bertsmith.training.budget import EVALUATIONS, RESERVE, Durations
+from bertsmith.training.budget import EVALUATIONS, Durations
+from bertsmith.training.clock import RESERVE
 from bertsmith.training.settings import TrainSettings
 
 

@@ -17,6 +17,7 @@ from bertsmith.files import misfit, read_json
 from bertsmith.runtime import Rank, machine, memory_bytes
 from bertsmith.training.budget import time_of_a_step, trial_plans
 from bertsmith.training.checkpoint import Position, write_checkpoint
+from bertsmith.training.clock import Clock
 from bertsmith.training.guard import StopRequest
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
@@ -96,8 +97,8 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
         workload.model.train()
         trainer = Trainer(workload, settings, Rank(), StopRequest())
         plans = trial_plans(trainer)
-        start = time.monotonic()
-        step = time_of_a_step(trainer, lambda value: value, lambda: (time.monotonic() - start) / seconds)
+        clock = Clock()
+        step = time_of_a_step(trainer, lambda value: value, lambda: clock.elapsed() / seconds, clock)
         start = time.monotonic()
         trainer.evaluate()
         evaluation = time.monotonic() - start

@@ -177,6 +177,11 @@ class LanguageModelling(Workload):
         moved = {name: tensor.to(self.runtime.torch_device) for name, tensor in tensors.items()}
         self._states = {step: moved} if moved else {}
 
+    @property
+    def has_even_steps(self) -> bool:
+        """Yes: windows are as long on average throughout the run."""
+        return True
+
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The windows of a step; a pure function of the step.
 

@@ -7,7 +7,6 @@
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +46,7 @@ from bertsmith.progress import tell, warn
 from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
+from bertsmith.training.clock import Clock
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -71,6 +71,7 @@ def pretrain(
     resume: bool = False,
     on_evaluation: OnEvaluation | None = None,
     teaching: Teaching | None = None,
+    by_processor: bool = False,
 ) -> TrainResult:
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
@@ -82,6 +83,7 @@ def pretrain(
             `torchrun` has restarted the processes, the run that they had started is resumed in any case.
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces alone.
+        by_processor: a budget in minutes counts processor time, see `Clock`; for a single process on a CPU.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -102,9 +104,10 @@ def pretrain(
         fix="leave one out",
     )
     with process_group(rank, runtime.torch_device):
+        clock = Clock(by_processor=by_processor)
         is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
         return _pretrain(
-            Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime
+            Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime, clock
         )
 
 
@@ -118,9 +121,10 @@ def _pretrain(
     on_evaluation: OnEvaluation | None,
     teaching: Teaching | None,
     runtime: Runtime,
+    clock: Clock,
 ) -> TrainResult:
     """See `pretrain`; for one of the processes that train together."""
-    started, rank = time.monotonic(), Rank.from_environment()
+    rank = Rank.from_environment()
     source = _opened(corpus, settings, rank)
     tokenizer = source.tokenizer
     runtime.tell()
@@ -178,9 +182,8 @@ def _pretrain(
             parts = (*(workload.objective.trained_parts if trains_own else ()), *carried)
             save_pretrained(folder, model, tokenizer, metadata, trained=parts, replace=True)
 
-        spent = time.monotonic() - started
         result = train(
-            workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, spent=spent
+            workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, clock=clock
         )
         on_first_rank(lambda: _write_report(run.path), rank)
     return result

@@ -7,7 +7,6 @@ longer than the timed ones, or less long, a `Deadline` finds a new number of ste
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.processes import distributed
 from bertsmith.progress import Progress
 from bertsmith.training.checkpoint import model_tensors
+from bertsmith.training.clock import RESERVE, Clock
 from bertsmith.training.pace import Pace
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
@@ -31,11 +31,8 @@ _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
 # (trials, fraction): after this many trials, stop if they took more than this fraction of the budget.
 _ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
 _EVALUATION_SHARE = 0.1  # of the budget, if the number of evaluations is not set
-RESERVE = 0.03  # of the budget, for time that the trials did not show
 _WINDOW = 0.05  # of the budget: the time over which the duration of a step is averaged
 _FIRST_LOOK = 0.2  # of the window, before anything is concluded from it
-_TOLERANCE = 0.1  # of the budget: a run that would end closer than this to its budget is left alone
-_UNUSED = 0.2  # of the budget: a run that would leave less than this unused gets no more steps than planned
 _LOOKS = 1000  # at most this many times per run is the time compared with the budget
 
 
@@ -81,7 +78,7 @@ def resolve(
     *,
     evaluate: Callable[[], None],
     save: Callable[[], None],
-    elapsed: Callable[[], float],
+    clock: Clock,
     resumed: bool = False,
 ) -> dict[str, Any]:
     """The resolved budget, to be recorded: "steps", "evaluate_every" and, for minutes, the measurements.
@@ -90,7 +87,7 @@ def resolve(
         trainer: the trainer whose workload is timed; its parameters and moments are the same afterwards.
         evaluate: runs the evaluation of step 0.
         save: writes the checkpoint of step 0.
-        elapsed: returns the seconds of the budget spent so far.
+        clock: the time of the run so far.
         resumed: the run was there before, so only its budget can be changed.
 
     Raises:
@@ -99,7 +96,7 @@ def resolve(
     """
     settings = trainer.settings
     if settings.minutes is not None:
-        return _resolve_minutes(trainer, settings.minutes * 60, evaluate, save, elapsed, resumed)
+        return _resolve_minutes(trainer, settings.minutes * 60, evaluate, save, clock, resumed)
     steps = settings.steps or _steps_for_tokens(trainer, settings.tokens or 0)
     return {"steps": steps, "evaluate_every": settings.evaluate_every or -(-steps // EVALUATIONS)}
 
@@ -121,7 +118,7 @@ def _resolve_minutes(
     seconds: float,
     evaluate: Callable[[], None],
     save: Callable[[], None],
-    elapsed: Callable[[], float],
+    clock: Clock,
     resumed: bool,
 ) -> dict[str, Any]:
     settings = trainer.settings
@@ -130,21 +127,21 @@ def _resolve_minutes(
         return distributed.from_first_rank(value, trainer.rank)
 
     def timed(action: Callable[[], None]) -> float:
-        start = time.monotonic()
+        start = clock.now()
         action()
-        return agreed(time.monotonic() - start)
+        return agreed(clock.now() - start)
 
-    loading = agreed(elapsed())
-    step_seconds = time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
-    spent = agreed(elapsed())
+    loading = agreed(clock.elapsed())
+    step_seconds = time_of_a_step(trainer, agreed, lambda: agreed(clock.elapsed()) / seconds, clock)
+    spent = agreed(clock.elapsed())
     before = f", after {loading:.1f} s of loading and {spent - loading:.1f} s of timing steps"
-    if spent + step_seconds > seconds * (1 - RESERVE):
+    if spent + step_seconds > seconds * (1 - clock.reserve):
         raise _too_short(seconds, spent + step_seconds, step_seconds, before, resumed)
     trainer.workload.fix_steps(_TRIAL_RUN)
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
-    spent = agreed(elapsed())
+    spent = agreed(clock.elapsed())
     durations = Durations(step=step_seconds, evaluation=evaluation_seconds, checkpoint=save_seconds)
-    steps, evaluate_every, least = durations.fitting(seconds * (1 - RESERVE) - spent, settings)
+    steps, evaluate_every, least = durations.fitting(seconds * (1 - clock.reserve) - spent, settings)
     if steps < 1:
         rest = f" and evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
         raise _too_short(seconds, spent + least, step_seconds, rest + before, resumed)
@@ -188,12 +185,13 @@ class Deadline:
     Args:
         settings: the settings of the run, with a budget in minutes.
         resolved: what `resolve` returned for it.
+        clock: says how closely the budget is kept.
         may_grow: whether the run may get more steps than planned; see `Workload.has_even_steps`.
     """
 
-    def __init__(self, settings: TrainSettings, resolved: Mapping[str, Any], *, may_grow: bool) -> None:
+    def __init__(self, settings: TrainSettings, resolved: Mapping[str, Any], clock: Clock, *, may_grow: bool) -> None:
         assert settings.minutes is not None
-        self.may_grow = may_grow
+        self.clock, self.may_grow = clock, may_grow
         self.seconds = settings.minutes * 60
         self.save_every = settings.save_every
         self.evaluate_every = settings.evaluate_every or int(resolved["evaluate_every"])
@@ -233,21 +231,24 @@ class Deadline:
         # As in the first plan: the last evaluation, the last checkpoint and the model folder.
         fixed = slowdown * (self.evaluation + 2 * self.checkpoint)
         share = (spent + each * (pace.steps - step) + fixed) / self.seconds
-        if 1 - _TOLERANCE < share < 1 + _TOLERANCE:
+        if abs(share - 1) < self.clock.tolerance:
             return None
-        fitting = step + max(1, int((self.seconds * (1 - RESERVE) - spent - fixed) / each))
+        fitting = step + max(1, int((self.seconds * (1 - self.clock.reserve) - spent - fixed) / each))
         if not self.may_grow:
             fitting = min(fitting, pace.planned)
-        elif share > 1 - _UNUSED:
+        elif share > 1 - self.clock.unused:
             fitting = min(fitting, max(pace.planned, pace.steps))
         return None if fitting == pace.steps else fitting
 
 
-def time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:
+def time_of_a_step(
+    trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float], clock: Clock
+) -> float:
     """Seconds per step, the mean of a few trial steps; leaves model and optimizer unchanged.
 
     Args:
         spent: returns the fraction of the budget spent so far.
+        clock: what the seconds are counted by.
     """
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.trained).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
@@ -257,13 +258,13 @@ def time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Ca
             Progress("timing steps", len(_TRIALS), "steps") as progress,
             contextlib.closing(trainer.plans(_TRIALS)) as plans,
         ):
-            start = time.monotonic()
+            start = clock.now()
             for step, plan in plans:
                 outcome = trainer.gradient(step, plan)
                 if outcome.stop:
                     raise KeyboardInterrupt
                 trainer.apply(outcome, 0.0)
-                now = time.monotonic()
+                now = clock.now()
                 times.append(now - start)
                 start = now
                 progress.advance()

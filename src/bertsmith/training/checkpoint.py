@@ -61,6 +61,8 @@ class Position:
         tokens: real tokens of these steps, over all ranks.
         sequences: sequences of these steps, over all ranks.
         seconds: wall-clock time of the run, summed over its resumed parts.
+        processor_seconds: processor time of the run, summed over its threads and resumed parts; earlier releases did
+            not write it.
         updates: optimizer updates; a step whose loss or gradient was not finite makes none.
         guard: the state of the loss guard.
         pending: sums over the steps since the last log line.
@@ -70,6 +72,7 @@ class Position:
     tokens: int = 0
     sequences: int = 0
     seconds: float = 0.0
+    processor_seconds: float = 0.0
     updates: int = 0
     guard: dict[str, Any] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from bertsmith.runtime import Rank
 from bertsmith.training import budget
 from bertsmith.training.averaging import AveragedSgd, no_longer_improves, require_averaging
 from bertsmith.training.checkpoint import Position, take_whole
+from bertsmith.training.clock import Clock
 from bertsmith.training.devices import peak_of_device
 from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import (
@@ -53,7 +54,7 @@ def train(
     rank: Rank | None = None,
     write_model: WriteModel | None = None,
     on_evaluation: OnEvaluation | None = None,
-    spent: float = 0.0,
+    clock: Clock | None = None,
     label: str = "training",
 ) -> TrainResult:
     """Starts or resumes the run in `run`, trains until its budget is used up, and returns the result.
@@ -65,7 +66,7 @@ def train(
         rank: this process among those that train together (see `distributed.process_group`).
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
         on_evaluation: called by rank 0 after each evaluation, with the completed steps and the values, as logged.
-        spent: seconds that the caller has used to prepare the run; they count towards a budget in minutes.
+        clock: counts a budget in minutes, from the moment when the caller made it; by default wall-clock time.
         label: what the progress of the steps is called, such as which of several trainings this is.
 
     Raises:
@@ -84,7 +85,7 @@ def train(
         trainer = Trainer(workload, settings, rank, stop)
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
-                return _Course(trainer, run, log, memory, spent, on_evaluation, label).go(write_model)
+                return _Course(trainer, run, log, memory, clock or Clock(), on_evaluation, label).go(write_model)
         except ConfigError:
             # A new folder without a trained step would only block the next attempt; what was there before stays.
             if rank.index == 0 and run.is_new and not (run.last_step() or run.metrics("train")):
@@ -107,22 +108,22 @@ class _Course:
         run: RunFolder,
         log: MetricsLog,
         memory: KeptMemory,
-        spent: float,
+        clock: Clock,
         on_evaluation: OnEvaluation | None,
         label: str,
     ) -> None:
-        self.label, self.memory = label, memory
+        self.label, self.memory, self.clock = label, memory, clock
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
         # Of a divided model no process can save without the others.
         self.together = self.rank if trainer.is_divided else None
         self.last_saved = time.monotonic()
-        self.started = self.last_saved - spent
         self.peak = peak_of_device(trainer.device, trainer.workload.precision)
         self.position = self._load()
         self.guard = LossGuard(**self.position.guard)
-        self.seconds_before, self.steps_before = self.position.seconds, self.position.step
+        self.clock.resume(self.position.seconds, self.position.processor_seconds)
+        self.steps_before = self.position.step
         self.saved_step = self.position.step if run.last_step() is not None else None
         evaluated = distributed.result_of_first_rank(lambda: run.metrics("evaluation"), self.rank)
         self.evaluations = Evaluations(evaluated, self.settings.keep_best, trainer.workload.higher_is_better())
@@ -154,10 +155,6 @@ class _Course:
         """The number of steps of the run."""
         return self.pace.steps
 
-    def seconds(self) -> float:
-        """Seconds that the run has taken so far."""
-        return self.seconds_before + time.monotonic() - self.started
-
     def go(self, write_model: WriteModel | None) -> TrainResult:
         """Runs to the end."""
         self._fix_budget()
@@ -183,7 +180,7 @@ class _Course:
         """Runs to the last step, to the end of the patience, or until the number of steps changes."""
         settings, warmup = self.settings, self.settings.warmup(self.pace.planned)
         with contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans:
-            start = time.monotonic()
+            start = self.clock.now()
             for step, plan in plans:
                 place = self.pace.place(step)
                 rate = learning_rate(
@@ -196,7 +193,7 @@ class _Course:
                         self._save()
                     raise
                 if self.deadline is not None:
-                    self.deadline.note(time.monotonic() - start)
+                    self.deadline.note(self.clock.now() - start)
                 self.memory.check()
                 progress.advance(1, self._note(outcome))
                 if self.position.step % settings.log_every == 0 or self.position.step == self.total:
@@ -213,13 +210,13 @@ class _Course:
                     return
                 if self._replan():
                     return
-                start = time.monotonic()
+                start = self.clock.now()
 
     def _replan(self) -> bool:
         """Whether the number of steps changed, so that the run ends within its minutes; rank 0 decides for all."""
         if self.deadline is None or not self.deadline.looks(self.position.step, self.pace):
             return False
-        steps = self.deadline.replan(self.position.step, self.pace, self.seconds()) or 0
+        steps = self.deadline.replan(self.position.step, self.pace, self.clock.spent()) or 0
         steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
@@ -256,7 +253,7 @@ class _Course:
                 self.trainer,
                 evaluate=self._evaluate,
                 save=self._save,
-                elapsed=lambda: time.monotonic() - self.started,
+                clock=self.clock,
                 resumed=not self.run.is_new,
             )
             self.settings.warmup(resolved["steps"])
@@ -266,7 +263,8 @@ class _Course:
         self.pace = Pace.parse(planned, text) if (text := resolved.get("replanned")) else self.settings.pace(planned)
         self.evaluate_every = self.settings.evaluate_every or int(resolved["evaluate_every"])
         if self.settings.minutes is not None:
-            self.deadline = budget.Deadline(self.settings, resolved, may_grow=self.trainer.workload.has_even_steps)
+            may_grow = self.trainer.workload.has_even_steps
+            self.deadline = budget.Deadline(self.settings, resolved, self.clock, may_grow=may_grow)
         self.trainer.workload.fix_steps(planned)
         self.is_told_fewer, self.is_told_more = self.pace.steps < planned, self.pace.steps > planned
         if self.pace.changes:
@@ -330,8 +328,8 @@ class _Course:
             "learning_rate": rate,
             "skipped": self.guard.skipped,
             **speed(pending, self.peak),
-            "seconds": round(self.seconds(), 3),
-            "time_left": round((time.monotonic() - self.started) / done * (self.total - position.step), 1),
+            "seconds": round(self.clock.seconds, 3),
+            "time_left": round((time.monotonic() - self.clock.started) / done * (self.total - position.step), 1),
         }
         if self.first:
             self.log.write("train", position.step, values)
@@ -350,7 +348,7 @@ class _Course:
     def _save(self) -> None:
         if not (self.first or self.together) or self.saved_step == self.position.step:
             return
-        self.position.seconds = self.seconds()
+        self.position.seconds, self.position.processor_seconds = self.clock.seconds, self.clock.processor_seconds
         self.position.updates = self.trainer.optimizer.updates
         self.position.guard = self.guard.to_dict()
         model, optimizer = self.trainer.trained, self.trainer.optimizer
@@ -383,7 +381,7 @@ class _Course:
         if not self.first:
             return
         if values:
-            line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
+            line = {"tokens": position.tokens, **values, "seconds": round(self.clock.seconds, 3)}
             self.log.write("evaluation", position.step, line)
         if self.on_evaluation is not None:
             self.on_evaluation(position.step, values)
@@ -397,4 +395,4 @@ class _Course:
 
     def _result(self) -> TrainResult:
         best = int(distributed.from_first_rank(self.evaluations.best_step() or 0, self.rank)) or None
-        return result_of(self.position, self.guard, self.evaluations, self.run, self.seconds(), best, self.total)
+        return result_of(self.position, self.guard, self.evaluations, self.run, self.clock, best, self.total)

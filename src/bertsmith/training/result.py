@@ -8,6 +8,7 @@ import safetensors
 
 from bertsmith.errors import TrainingError
 from bertsmith.training.checkpoint import Position
+from bertsmith.training.clock import Clock
 from bertsmith.training.evaluations import Evaluations
 from bertsmith.training.guard import LossGuard
 from bertsmith.training.run_folder import RunFolder
@@ -22,6 +23,8 @@ class TrainResult:
         tokens: real tokens of these steps.
         sequences: sequences of these steps.
         seconds: wall-clock time, over all resumed parts.
+        processor_seconds: processor time of this process, summed over its threads, over all resumed parts; what a part
+            took after its last checkpoint is not known.
         skipped: steps that were not applied because the loss or the gradient was not finite.
         spikes: steps at which the loss spiked.
         metrics: the values of the last log line and of the last evaluation.
@@ -36,6 +39,7 @@ class TrainResult:
     tokens: int
     sequences: int
     seconds: float
+    processor_seconds: float
     skipped: int
     spikes: int
     metrics: Mapping[str, float]
@@ -51,14 +55,14 @@ def result_of(
     guard: LossGuard,
     evaluations: Evaluations,
     run: RunFolder,
-    seconds: float,
+    clock: Clock,
     best: int | None,
     total: int,
 ) -> TrainResult:
     """The result of a run at its end.
 
     Args:
-        seconds: wall-clock time so far.
+        clock: the time so far.
         best: the step after which `keep_best` was best, if there is one.
         total: the number of steps that it was to have.
     """
@@ -68,7 +72,8 @@ def result_of(
         steps=position.step,
         tokens=position.tokens,
         sequences=position.sequences,
-        seconds=seconds,
+        seconds=clock.seconds,
+        processor_seconds=clock.processor_seconds,
         skipped=guard.skipped,
         spikes=guard.spikes,
         metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
