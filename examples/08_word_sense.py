@@ -24,7 +24,6 @@ from bertsmith.datasets.examples import TextExample
 from bertsmith.datasets.words import words_of
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.frozen_tagging import word_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
@@ -64,7 +63,7 @@ def vectors(encoder: FrozenEncoder, sentences: Sequence[str], words: Sequence[st
     task = TaggingTask(TaskSpec(kind="tagging", name="words", labels=("O",), settings=cut))
     tagged = [words_of(text.lower()) for text in sentences]
     layers = encoder.choice(",".join(map(str, range(encoder.model.config.num_hidden_layers + 1))))
-    found = word_vectors(encoder, task, tagged, layers).vectors  # [W, L + 1, D]
+    found = encoder.hidden_states(task.encode(tagged, encoder.tokenizer), layers)  # [W, L + 1, D]
     starts = np.cumsum([0, *(len(one.words) for one in tagged[:-1])])
     places = [start + one.words.index(word) for start, one, word in zip(starts, tagged, words, strict=True)]
     return (found / np.linalg.norm(found, axis=-1, keepdims=True))[places].swapaxes(0, 1)

@@ -73,11 +73,9 @@ def test_what_cannot_do_a_task_says_why():
 
 
 def test_a_bilstm_with_attention_is_compared_on_tasks_of_two_texts_only(tmp_path):
-    for name, able in (("elmo-bilstm", ["single", "pair", "choice"]), ("elmo-bilstm-attention", ["pair", "choice"])):
-        reasons = {kind: SYSTEMS[name].why_not(SPECS[kind]) for kind in ("single", "pair", "choice", "tags", "answer")}
-        assert [kind for kind, why in reasons.items() if not why] == able
-        assert "cannot do tagging" in reasons["tags"]
-        assert "cannot do span" in reasons["answer"]
+    kinds = ("single", "pair", "choice", "tags", "answer")
+    for name, able in (("elmo-bilstm", kinds), ("elmo-bilstm-attention", ("pair", "choice"))):
+        assert [kind for kind in kinds if not SYSTEMS[name].why_not(SPECS[kind])] == list(able)
     assert "needs examples of two" in SYSTEMS["elmo-bilstm-attention"].why_not(SPECS["single"])
 
 

@@ -6,11 +6,7 @@ from torch import Tensor, nn
 
 def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, attends: bool) -> Tensor:
     """The vector [512] of one or two texts, given as hidden states [tokens, n, D]; without dropout."""
-    shares = weights["mix.scores"].softmax(0)
-    read = []
-    for states in texts:
-        x = weights["mix.gamma"] * sum(share * states[:, number] for number, share in enumerate(shares))
-        read.append(_both(_both(x, weights, "first", cells), weights, "second", cells))
+    read = [states_of(states, weights, cells) for states in texts]
     if attends:
         one, other = read
         result = []
@@ -25,6 +21,19 @@ def vector_of(texts: list[Tensor], weights: dict[str, Tensor], cells: int, *, at
         u, v = pooled
         pooled = [u, v, (u - v).abs(), u * v]
     return torch.tanh(weights["hidden.weight"] @ torch.cat(pooled) + weights["hidden.bias"])
+
+
+def states_of(states: Tensor, weights: dict[str, Tensor], cells: int, *, normalized: bool = False) -> Tensor:
+    """The states [tokens, 2C] of one text, given as hidden states [tokens, n, D]; without dropout."""
+    if normalized:
+        mean, variance = states.mean(dim=2, keepdim=True), states.var(dim=2, unbiased=False, keepdim=True)
+        states = (states - mean) / (variance + 1e-5).sqrt()
+    if "mix.scores" in weights:
+        shares = weights["mix.scores"].softmax(0)
+        x = weights["mix.gamma"] * sum(share * states[:, number] for number, share in enumerate(shares))
+    else:
+        x = torch.cat([states[:, number] for number in range(states.shape[1])], dim=1)
+    return _both(_both(x, weights, "first", cells), weights, "second", cells)
 
 
 def _both(x: Tensor, weights: dict[str, Tensor], layer: str, cells: int) -> Tensor:

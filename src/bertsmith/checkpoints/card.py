@@ -349,7 +349,7 @@ def _joined(first: str, second: str) -> str:
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
     reads = metadata.reads
-    if library == "transformers" and metadata.task in WHOLE_ROWS and reads in READERS:
+    if library == "transformers" and reads in READERS:
         return "The encoder loads in `transformers`, which has no head with a BiLSTM."
     if library == "transformers" and _has(tensors, READER):
         return "The encoder loads in `transformers`, which has no head over the windows of a text."

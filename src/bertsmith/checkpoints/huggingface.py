@@ -28,7 +28,7 @@ from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weight
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import whole
+from bertsmith.model.our_names import READER, whole
 from bertsmith.model.parameter_names import Match, ParameterNames
 from bertsmith.model_files.metadata import SIMILARITY, WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.model_files.tokenizer_files import with_rules, with_segments
@@ -207,7 +207,7 @@ def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, re
     'BertModel'
     """
     kind = "Model"
-    if "classifier" in parts and reads != "pooler" and task in WHOLE_ROWS:
+    if READER in parts or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
         pass  # it reads a vector that no classifier of transformers reads: an encoder, with the layer as extra tensors
     elif "classifier" in parts:
         kind = _CLASSIFIERS.get(

@@ -209,8 +209,12 @@ def _expected(
         shapes |= block_shapes(config.hidden_size * vectors_of_row)
         if "classifier.weight" in shapes:
             shapes["classifier.weight"] = (shapes["classifier.weight"][0], HIDDEN_UNITS)
-    if READER in present and "classifier.weight" in shapes:
-        shapes["classifier.weight"] = (shapes["classifier.weight"][0], READER_UNITS)
     # Only the class of a user's head knows its shapes, and only the task those of a reader.
     shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER)}
+    if READER in present:
+        # One of whole texts ends with a hidden layer, one of tokens with two LSTMs, which have four gates for a cell.
+        gates = shapes.get(f"{READER}.second.right.bias_ih_l0", (0,))[0]
+        width = READER_UNITS if f"{READER}.hidden.weight" in shapes else gates // 2
+        for ours in {"classifier.weight", "span.weight"} & shapes.keys():
+            shapes[ours] = (shapes[ours][0], width)
     return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

@@ -26,7 +26,7 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.our_names import ATTENTION, BILSTM, READERS
-from bertsmith.model_files.metadata import WHOLE_ROWS
+from bertsmith.model_files.metadata import SIMILARITY
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.results.predictions import Line
 from bertsmith.settings import AUTO, split_settings, to_dict
@@ -170,10 +170,10 @@ class FineTuned(System):
     recipe: str = AUTO
 
     def why_not(self, spec: TaskSpec) -> str:
-        """See `System.why_not`; a BiLSTM on top reads whole rows, and attention needs two texts in each."""
+        """See `System.why_not`; a BiLSTM on top needs a layer for the task, and attention two texts in each row."""
         reads = self.settings.get("reads")
-        if reads in READERS and spec.kind not in WHOLE_ROWS:
-            return f"a BiLSTM on top makes one vector of a text; it cannot do {spec.kind}"
+        if reads in READERS and spec.kind == SIMILARITY:
+            return "a BiLSTM on top is part of a layer for labels, and vectors of texts have none"
         if reads == ATTENTION and not spec.has_two_texts:
             return "attention between two texts needs examples of two; these have one, which a BiLSTM alone reads"
         return ""

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
-from bertsmith.errors import ConfigError
 from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.layer_choice import LayerChoice
+from bertsmith.model.layer_choice import LayerChoice, choice_of_widths
 from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
@@ -77,16 +76,7 @@ class FrozenEncoder(RowEncoder):
         Raises:
             ConfigError: as `layer_choice`, or a layer has another width than the last one.
         """
-        choice = super().choice(name)
-        widths = self.model.widths
-        if any(widths[layer] != self.hidden_size for layer in choice.layers):
-            usable = [str(layer) for layer, width in enumerate(widths) if width == self.hidden_size]
-            raise ConfigError(
-                expected=f"layers of width {self.hidden_size}: {', '.join(usable)}",
-                found=f"{name}, with widths {', '.join(str(widths[layer]) for layer in choice.layers)}",
-                fix="list such layers by their numbers",
-            )
-        return choice
+        return choice_of_widths(super().choice(name).name, self.model.widths)
 
     def settings(self, choice: LayerChoice) -> dict[str, object]:
         """See `RowEncoder`."""

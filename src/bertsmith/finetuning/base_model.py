@@ -5,10 +5,12 @@ from typing import Any
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import nearest
-from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.finetuning.settings import PROBE, FinetuningSettings
 from bertsmith.heads.task_head import Head
+from bertsmith.model.our_names import ATTENTION, BILSTM, READERS
 from bertsmith.progress import warn
 from bertsmith.settings import require
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, SOFTMAX, TRIPLET
 from bertsmith.tasks.task import TaskSpec
 
@@ -71,6 +73,8 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
     found = (
         "a language-model loss"
         if settings.language_model_loss
+        else "a penalty on the weights of layers"
+        if settings.mix_penalty
         else "a loss of vectors with a layer of its own"
         if head.is_vector and head.outputs
         else None
@@ -83,7 +87,48 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
     )
 
 
-def fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
+def spec_of_job(spec: TaskSpec, folder: ModelFolder, settings: FinetuningSettings) -> TaskSpec:
+    """The spec as the settings and the base model ask for it, apart from what a probe decides.
+
+    Raises:
+        ConfigError: the settings do not fit the task.
+    """
+    return _read_as_asked(_with_vectors(_fitted(spec, folder), settings, folder), settings)
+
+
+def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
+    """The spec with what its head should read, where the settings say so and do not leave it to a probe.
+
+    Raises:
+        ConfigError: the settings ask a head on tokens for what only one on whole texts can read, or for a penalty on
+            weights that are not learned.
+    """
+    head = task_for(spec).head
+    if head.is_vector or settings.reads in (None, PROBE) or not (head.pooled or settings.reads in READERS):
+        return spec
+    require(
+        head.pooled or settings.reads != ATTENTION,
+        expected=f"reads {BILSTM} for {spec.title}, whose examples have no two texts to compare",
+        found=str(settings.reads),
+        fix=f"use --reads {BILSTM}",
+    )
+    layers = settings.bilstm_layers or spec.bilstm_layers
+    require(
+        not settings.mix_penalty or not layers or layers.startswith("sum"),
+        expected="a sum of layers, for a penalty on its learned weights",
+        found=f"{layers}, a concatenation",
+        fix="use --bilstm-layers sum-all, or leave --mix-penalty out",
+    )
+    return dataclasses.replace(
+        spec,
+        reads=str(settings.reads),
+        bilstm_cells=spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells,
+        bilstm_layers=layers,
+        normalize_layers=settings.normalize_layers or spec.normalize_layers,
+    )
+
+
+def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     """The spec with rows no longer than the model reads, and without a pooler where the encoder has none."""
     if not folder.config.can_pool and spec.reads == "pooler":
         spec = dataclasses.replace(spec, reads="cls")
@@ -94,7 +139,7 @@ def fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
 
 
-def with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:
+def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:
     """The spec of a task of vectors with the loss, the pooling and the widths of the settings; other specs unchanged.
 
     Raises:

@@ -197,6 +197,7 @@ def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnH
         (own_head is not None, "a head of your own"),
         (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
         (task.head.has_blocks, "a head with a hidden layer"),
+        (task.head.has_reader, "a head with a BiLSTM"),
         (bool(task.head.windows), "a layer over the windows of a text"),
         (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
     ):

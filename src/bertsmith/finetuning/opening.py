@@ -42,7 +42,7 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
 def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
     one, rates = job.settings, job.training
-    values: dict[str, object] = {"reads": job.task.spec.reads} if job.task.head.pooled else {}
+    values: dict[str, object] = {"reads": job.task.spec.reads} if job.head.pooled or job.head.has_reader else {}
     values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
     values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": job.keep}
     if one.language_model_loss:

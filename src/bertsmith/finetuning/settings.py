@@ -33,6 +33,9 @@ _NEW: Mapping[str, object] = {
     "widths": None,
     "reads": "pooler",
     "bilstm_cells": READER_CELLS,
+    "bilstm_layers": "",
+    "normalize_layers": False,
+    "mix_penalty": 0.0,
     "start": "random",
     "class_weights": "none",
     "keep": "best",
@@ -75,16 +78,30 @@ class FinetuningSettings:
     )
     reads: str | None = help_field(
         None,
-        "input of the head on whole texts: pooler, cls (the [CLS] state, without the pooler), mean "
+        "input of the head; on whole texts: pooler, cls (the [CLS] state, without the pooler), mean "
         "(over all tokens), pair (the means of both texts, their difference and product), apart (the "
         "same, with each text encoded alone), concat (the [CLS] state, the maximum and the mean over "
         "all tokens, with a hidden layer on top), bilstm or bilstm-attention (a BiLSTM over all "
         "hidden states of each text, the second with attention between two texts, as in the "
         "baselines of GLUE; auto then freezes the body), or probe: the one on which a linear model "
-        "scores best [pooler; auto: probe; ulmfit: concat]",
+        "scores best [pooler; auto: probe; ulmfit: concat]; for tags and answers: bilstm (over the tokens of a row) "
+        "[their hidden states]",
     )
     bilstm_cells: int | None = help_field(
         None, "with --reads bilstm or bilstm-attention: cells of the BiLSTM in each direction [1500]", most=10**5
+    )
+    bilstm_layers: str | None = help_field(
+        None,
+        "hidden states that this BiLSTM reads: embeddings, second-to-last, last, concat-last-4, sum-last-4, sum-all or "
+        "sum-with-embeddings (a sum has learned weights and a learned scale), or numbers such as -1,-2 "
+        "[sum-with-embeddings]",
+    )
+    normalize_layers: bool = help_field(
+        False, "bring each of these hidden states to mean 0 and variance 1 before they are summed or concatenated"
+    )
+    mix_penalty: float = help_field(
+        0.0,
+        "L2 penalty on the scores of these learned weights: 0.001 leaves them free, 1 keeps the sum near the mean",
     )
     start: str = help_field(
         "random",
@@ -149,6 +166,19 @@ class FinetuningSettings:
             expected=f"bilstm_cells above 0, and only with reads {' or '.join(READERS)}",
             found=f"{self.bilstm_cells} with reads {self.reads}",
             fix="give another number, or leave bilstm_cells out",
+        )
+        require(
+            0 <= self.mix_penalty < math.inf,
+            expected="mix_penalty of at least 0",
+            found=self.mix_penalty,
+            fix="use 0.001",
+        )
+        given = [name for name in ("bilstm_layers", "normalize_layers", "mix_penalty") if getattr(self, name)]
+        require(
+            not given or self.reads in READERS,
+            expected=f"{', '.join(given)} only with reads {' or '.join(READERS)}",
+            found=f"reads {self.reads}",
+            fix=f"leave {', '.join(given)} out",
         )
         for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
             value = getattr(self, name)

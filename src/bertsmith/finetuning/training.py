@@ -25,8 +25,8 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.base_model import fitted, loading_options, require_base, require_divisible, with_vectors
-from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
+from bertsmith.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
@@ -113,11 +113,8 @@ class FinetuningJob:
         folder = with_special_pieces(source if isinstance(source, ModelFolder) else load_any(source))
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
-        task = task_for(with_vectors(fitted(spec, folder), settings, folder))
+        task = task_for(spec_of_job(spec, folder, settings))
         require_base(folder, settings, pooled=task.head.pooled)
-        if task.head.pooled and not task.head.is_vector and settings.reads not in (None, PROBE):
-            cells = task.spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells
-            task = task_for(dataclasses.replace(task.spec, reads=settings.reads, bilstm_cells=cells))
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         own = dataclasses.replace(task.head, own=own_head)

@@ -152,6 +152,11 @@ class Finetuning(Workload):
         )
         loss, sums = with_loss(self.task).loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets
+        mix = self.model.mix
+        if mix is not None and self.settings.mix_penalty:
+            # The micro-batches of a step add up to the whole penalty.
+            share = micro_batch.num_units / self.settings.batch_size
+            loss = loss + self.settings.mix_penalty * share * mix.penalty()
         if self.teaching is not None:
             loss, more = self.teaching.loss(self.model, micro_batch, logits, trace, loss)
             return loss, {**sums, **more}

@@ -18,11 +18,13 @@ from bertsmith.heads.own_head import OwnHead, new_own_head
 from bertsmith.heads.piece_heads import PIECE_HEADS
 from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.heads.sampled_softmax import PieceSample
-from bertsmith.heads.sentence_reader import SentenceReader
+from bertsmith.heads.sentence_reader import SentenceReader, TokenReader
 from bertsmith.heads.task_head import Head
 from bertsmith.heads.window_reader import WindowReader
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.layer_choice import LayerChoice, choice_of_widths
+from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model.memory import Memory
 from bertsmith.model.noise import Noise, NoiseOfTexts, dropped
@@ -137,7 +139,8 @@ class EncoderForTask(_OnEncoder):
         predicts: whether it also has the head that scores pieces, for an auxiliary loss.
 
     Raises:
-        ConfigError: the user's head has dropout of its own, or state besides its parameters.
+        ConfigError: the user's head has dropout of its own, or state besides its parameters, or the encoder does not
+            have the hidden states that a BiLSTM should read.
     """
 
     def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0, predicts: bool = False) -> None:
@@ -151,10 +154,8 @@ class EncoderForTask(_OnEncoder):
             self.add_module(BLOCKS, HeadBlocks(width))
             width = HeadBlocks.units
         if head.has_reader:
-            states, attends = len(self._states_read), head.reads == ATTENTION
-            reader = SentenceReader(states, config.hidden_size, head.cells, is_pair=head.is_pair, attends=attends)
-            self.add_module(READER, reader)
-            width = READER_UNITS
+            self.add_module(READER, self._new_reader())
+            width = READER_UNITS if head.pooled else 2 * head.cells
         if head.windows:
             dropout = config.head_dropout(head.part, pooled=True)
             self.add_module(READER, WindowReader(head.windows, width, dropout, is_pair=head.is_pair))
@@ -182,10 +183,24 @@ class EncoderForTask(_OnEncoder):
         return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
-    def _states_read(self) -> tuple[int, ...]:
-        """The numbers of the hidden states that a BiLSTM reads: all that have the width of the last one."""
-        encoder = self.encoder
-        return tuple(number for number, width in enumerate(encoder.widths) if width == encoder.width)
+    def mix(self) -> WeightedMix | None:
+        """The learned weights of the hidden states that a BiLSTM reads; None without them."""
+        mix = self.get_submodule(f"{READER}.mix") if self.head.has_reader else None
+        return mix if isinstance(mix, WeightedMix) else None
+
+    @property
+    def _choice(self) -> LayerChoice:
+        """The hidden states that a BiLSTM reads."""
+        return choice_of_widths(self.head.layers, self.encoder.widths)
+
+    def _new_reader(self) -> SentenceReader | TokenReader:
+        head, width = self.head, self.config.hidden_size
+        if not head.pooled:
+            return TokenReader(self._choice, width, head.cells, normalized=head.normalized)
+        attends = head.reads == ATTENTION
+        return SentenceReader(
+            self._choice, width, head.cells, is_pair=head.is_pair, attends=attends, normalized=head.normalized
+        )
 
     def forward(
         self,
@@ -222,6 +237,7 @@ class EncoderForTask(_OnEncoder):
             below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
         if head.has_reader and trace is None:
             trace = Trace()
+        whole = whole or head.has_reader
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(sequences, read=None if whole else read, noise=below, dtype=dtype, trace=trace)
         if whole and read is not None:
@@ -230,7 +246,7 @@ class EncoderForTask(_OnEncoder):
             hidden = self.encoder.pool(mean_of_rows(hidden, batch.lengths) if pools_mean else hidden)
         elif head.has_reader:
             assert trace is not None
-            hidden = self._read_texts(trace, batch, noise)  # [N, 512]
+            hidden = self._read_states(trace, batch, read, noise)  # [N, 512] or [R, 2C]
         elif head.reads_apart:
             hidden = apart_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_pairs:
@@ -273,12 +289,14 @@ class EncoderForTask(_OnEncoder):
         assert isinstance(units, Tensor)
         return units[list(windows.unit_of_row)]
 
-    def _read_texts(self, trace: Trace, batch: Batch, noise: Noise | None) -> Tensor:
-        """What the BiLSTM makes of the texts of each row, [N, 512]."""
+    def _read_states(self, trace: Trace, batch: Batch, read: Read | None, noise: Noise | None) -> Tensor:
+        """What the BiLSTM makes of the texts of each row, [N, 512], or of the tokens that are read, [R, 2C]."""
         dtype = self.output_layer.get_parameter("weight").dtype
-        picked = torch.stack(
-            [trace.hidden_states[number].to(dtype) for number in self._states_read], dim=1
-        )  # [T, n, D]
+        picked = self._choice.pick(trace.hidden_states).to(dtype)  # [T, n, D]
+        if not self.head.pooled:
+            states = self.get_submodule(READER)(picked, batch.lengths, noise)
+            assert isinstance(states, Tensor)
+            return states if read is None else states[read.positions]
         lengths, places, of_texts = batch.lengths, tuple(range(batch.num_rows)), noise
         if self.head.is_pair:
             apart = batch.texts_apart

@@ -1,19 +1,21 @@
-"""The sentence encoders of the GLUE baselines: a BiLSTM over all hidden states, with or without attention.
+"""A BiLSTM over hidden states: the sentence encoders of the GLUE baselines, and the one below a tagger.
 
 Letters: S sequences, N rows, T tokens of all sequences, n hidden states of a token, D width of the encoder, C cells of
 one direction.
 
-A reader replaces the vector that a head reads of a row. Two layers of BiLSTM read a learned mix of the encoder's hidden
-states, and the maximum over the tokens is the vector of a text. Of two texts, which the encoder reads one by one, it
-takes [u, v, |u - v|, u * v]. With attention, every token of one text first looks at the tokens of the other; a third
-layer of BiLSTM reads each state together with what it found there, in place of the maximum over the second. One tanh
-layer of 512 units follows.
+A reader replaces what a head reads. Two layers of BiLSTM read a learned mix of the encoder's hidden states (all or some
+of them) or the concatenation of some. For tags and answers they read all tokens of a row, and their states are the
+result. For whole texts, the maximum over the tokens is the vector of a text. Of two texts, which the encoder reads one
+by one, it takes [u, v, |u - v|, u * v]. With attention, every token of one text first looks at the tokens of the other;
+a third layer of BiLSTM reads each state together with what it found there, in place of the maximum over the second. One
+tanh layer of 512 units follows.
 
 The published models are trained on a frozen encoder.
 
 Source: Wang et al. (2018), "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding",
 section 4.1, and the released code (nyu-mll/GLUE-baselines); Conneau et al. (2017), "Supervised Learning of Universal
-Sentence Representations from Natural Language Inference Data" (InferSent), for the form without attention.
+Sentence Representations from Natural Language Inference Data" (InferSent), for the form without attention; Devlin et
+al. (2019), section 5.3, for tags.
 """
 
 from typing import cast
@@ -21,7 +23,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bertsmith.model.layer_mix import WeightedMix
+from bertsmith.model.layer_choice import LayerChoice
+from bertsmith.model.layer_mix import joined_states
 from bertsmith.model.layers import ScaledLinear, linear
 from bertsmith.model.lstm_layer import BiLstm
 from bertsmith.model.noise import Noise, dropped
@@ -31,23 +34,52 @@ DROPOUT = 0.2
 Lengths = tuple[int, ...]
 
 
+class TokenReader(nn.Module):
+    """From the hidden states of each token to those of two layers of BiLSTM, [T, 2C].
+
+    Args:
+        choice: the hidden states that it reads.
+        width: D.
+        cells: C.
+        normalized: each of them is first brought to mean 0 and variance 1.
+    """
+
+    def __init__(self, choice: LayerChoice, width: int, cells: int, *, normalized: bool = False) -> None:
+        super().__init__()
+        self.mix = joined_states(choice, normalized=normalized)
+        self.first, self.second = BiLstm(choice.width(width), cells), BiLstm(2 * cells, cells)
+
+    def forward(self, picked: Tensor, lengths: Lengths, noise: Noise | None) -> Tensor:
+        """The states [T, 2C] of the tokens of rows with these lengths, from hidden states [T, n, D]."""
+        states = self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths)
+        states = self.second(dropped(states, noise, DROPOUT, lengths), lengths)
+        return dropped(states, noise, DROPOUT, lengths)
+
+
 class SentenceReader(nn.Module):
     """From the hidden states of one or two texts of each row to a vector of the row, [N, 512].
 
     Args:
-        states: n.
-        width: D.
-        cells: C.
+        choice, width, cells, normalized: see `TokenReader`.
         is_pair: whether a row has two texts.
         attends: whether the tokens of both texts attend to each other.
     """
 
-    def __init__(self, states: int, width: int, cells: int, *, is_pair: bool, attends: bool) -> None:
+    def __init__(
+        self,
+        choice: LayerChoice,
+        width: int,
+        cells: int,
+        *,
+        is_pair: bool,
+        attends: bool,
+        normalized: bool = False,
+    ) -> None:
         super().__init__()
         assert is_pair or not attends, "attention needs two texts"
         self.is_pair, self.attends = is_pair, attends
-        self.mix = WeightedMix(states)
-        self.first, self.second = BiLstm(width, cells), BiLstm(2 * cells, cells)
+        self.mix = joined_states(choice, normalized=normalized)
+        self.first, self.second = BiLstm(choice.width(width), cells), BiLstm(2 * cells, cells)
         if attends:
             self.third = BiLstm(4 * cells, cells)
         self.hidden = ScaledLinear((8 if is_pair else 2) * cells, READER_UNITS)

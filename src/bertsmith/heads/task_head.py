@@ -10,6 +10,7 @@ from bertsmith.heads.own_head import OwnHead, require_own_head
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import (
     APART,
+    BILSTM,
     CONCAT,
     OF_TWO_TEXTS,
     OWN_HEAD,
@@ -28,12 +29,15 @@ class Head:
         part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
-        reads: what that vector is, one of `our_names.READS`; ignored unless `pooled`.
+        reads: what that vector is, one of `our_names.READS`; of a head that is not pooled, "bilstm" or nothing of note
+            ("pooler").
         own: the class of the user's head.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.
         cells: of that BiLSTM, in each direction.
+        layers: the hidden states that it reads, a name or numbers as in `layer_choice`; "" for the learned mix of all.
+        normalized: whether each of them is first brought to mean 0 and variance 1.
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
 
@@ -49,10 +53,12 @@ class Head:
     is_pair: bool = False
     is_vector: bool = False
     cells: int = READER_CELLS
+    layers: str = ""
+    normalized: bool = False
     windows: str = ""
 
     def __post_init__(self) -> None:
-        assert self.reads in READS, self.reads
+        assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads
         if self.own is not None:
             require_own_head(self.own)
             if self.is_vector:
@@ -87,7 +93,7 @@ class Head:
 
     def uses_pooler(self, config: EncoderConfig) -> bool:
         """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
-        return self.on_pooler or (not self.pooled and config.pools_tokens)
+        return self.on_pooler or (not self.pooled and not self.has_reader and config.pools_tokens)
 
     @property
     def reads_all(self) -> bool:
@@ -111,8 +117,8 @@ class Head:
 
     @property
     def has_reader(self) -> bool:
-        """Whether a BiLSTM reads all hidden states in front of the output layer."""
-        return self.pooled and self.reads in READERS
+        """Whether a BiLSTM reads hidden states in front of the output layer."""
+        return self.reads in READERS
 
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""

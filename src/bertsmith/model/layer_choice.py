@@ -114,3 +114,25 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
         )
     require(len(set(layers)) == len(layers), expected="each layer once", found=repr(name), fix="list each layer once")
     return LayerChoice(name=name, layers=layers, is_sum=is_sum)
+
+
+def choice_of_widths(name: str, widths: Sequence[int]) -> LayerChoice:
+    """The choice of layers of an encoder with hidden states of these widths [L+1]; see `layer_choice`.
+
+    Args:
+        name: as in `layer_choice`; "" for the sum of all hidden states that have the width of the last one.
+
+    Raises:
+        ConfigError: as `layer_choice`, or a layer has another width than the last one.
+    """
+    usable = tuple(layer for layer, width in enumerate(widths) if width == widths[-1])
+    if not name:
+        return LayerChoice(name=name, layers=usable, is_sum=True)
+    choice = layer_choice(name, len(widths) - 1)
+    require(
+        set(choice.layers) <= set(usable),
+        expected=f"layers of width {widths[-1]}: {', '.join(map(str, usable))}",
+        found=f"{name}, with widths {', '.join(str(widths[layer]) for layer in choice.layers)}",
+        fix="list such layers by their numbers",
+    )
+    return choice

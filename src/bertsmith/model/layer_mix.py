@@ -1,4 +1,4 @@
-"""A learned weighted average of the hidden states of a frozen encoder.
+"""A learned weighted average of the hidden states of an encoder, or their concatenation.
 
 Letters: T tokens, n chosen layers, D width of the encoder.
 
@@ -11,6 +11,8 @@ Source: Peters et al. (2018), "Deep contextualized word representations", sectio
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from bertsmith.model.layer_choice import LayerChoice
 
 
 class WeightedMix(nn.Module):
@@ -47,6 +49,31 @@ class WeightedMix(nn.Module):
         Args:
             picked: from `LayerChoice.pick`.
         """
-        if self.normalized:
-            picked = F.layer_norm(picked, picked.shape[-1:])
-        return self.gamma * torch.einsum("tnd,n->td", picked, self.shares())
+        return self.gamma * torch.einsum("tnd,n->td", _normalized(picked, self.normalized), self.shares())
+
+
+class Concatenated(nn.Module):
+    """The concatenation of hidden states, without parameters.
+
+    Args:
+        normalized: see `WeightedMix`.
+    """
+
+    def __init__(self, *, normalized: bool = False) -> None:
+        super().__init__()
+        self.normalized = normalized
+
+    def forward(self, picked: Tensor) -> Tensor:
+        """The vectors [T, n * D] from hidden states [T, n, D]."""
+        return _normalized(picked, self.normalized).flatten(1)
+
+
+def joined_states(choice: LayerChoice, *, normalized: bool = False) -> WeightedMix | Concatenated:
+    """What makes one vector of the chosen hidden states: a sum with learned weights, or their concatenation."""
+    if choice.is_sum:
+        return WeightedMix(len(choice.layers), normalized=normalized)
+    return Concatenated(normalized=normalized)
+
+
+def _normalized(picked: Tensor, wanted: bool) -> Tensor:
+    return F.layer_norm(picked, picked.shape[-1:]) if wanted else picked

@@ -18,9 +18,10 @@ from bertsmith.datasets.examples import ChoiceExample, Example
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.settings import require
+from bertsmith.tasks.head_of_spec import head_on_rows
 from bertsmith.tasks.settings import WINDOWED, TaskSettings
 from bertsmith.tasks.task import Prediction, TaskWithLoss
-from bertsmith.tasks.whole_texts import head_on_rows, require_segments
+from bertsmith.tasks.whole_texts import require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer

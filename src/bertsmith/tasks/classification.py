@@ -29,6 +29,7 @@ from bertsmith.metrics.calibration import (
 from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
+from bertsmith.tasks.head_of_spec import head_on_rows
 from bertsmith.tasks.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.named_tasks import FIXED_LABELS
@@ -38,7 +39,6 @@ from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
     encode_texts,
-    head_on_rows,
     pooled_logits,
     pooled_units,
     require_segments,

@@ -15,13 +15,13 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
+from bertsmith.tasks.head_of_spec import head_on_rows
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import Prediction, TaskWithLoss
 from bertsmith.tasks.whole_texts import (
     NO_ORDER,
     check_texts,
     encode_texts,
-    head_on_rows,
     pooled_logits,
     pooled_units,
     require_segments,

@@ -21,6 +21,7 @@ from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, ranked_answer_scores, squad2_scores, squad_scores
 from bertsmith.metrics.calibration import softmax
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
+from bertsmith.tasks.head_of_spec import head_on_tokens
 from bertsmith.tasks.question_windows import encode_questions
 from bertsmith.tasks.task import Prediction, TaskSpec, TaskWithLoss
 from bertsmith.text.tokenizer import Tokenizer
@@ -111,9 +112,7 @@ class SpanTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with two outputs per position: start and end."""
-        from bertsmith.heads.task_head import Head
-
-        return Head(part="span", outputs=2, pooled=False)
+        return head_on_tokens(self.spec, "span", 2)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that questions and contexts are present and answers are at their offsets; see `Task.check`."""

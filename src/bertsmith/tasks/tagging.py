@@ -23,6 +23,7 @@ from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans, following_tags
 from bertsmith.progress import counted, warn
 from bertsmith.settings import require
+from bertsmith.tasks.head_of_spec import head_on_tokens
 from bertsmith.tasks.sentence_windows import document_borders, sentence_windows, with_context
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.surroundings import in_documents
@@ -115,9 +116,7 @@ class TaggingTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per tag on the hidden states."""
-        from bertsmith.heads.task_head import Head
-
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
+        return head_on_tokens(self.spec, "classifier", len(self.spec.labels))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that sentences have words and, with `gold`, a known tag for each word. See `Task.check`.

@@ -57,8 +57,11 @@ class TaskSpec:
         threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
             is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`; ignored by others.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a
+            value that is ignored.
         bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
+        bilstm_layers: the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all.
+        normalize_layers: whether it brings each of them to mean 0 and variance 1 first.
         objective: of a task of vectors, the loss that they are trained with; see `tasks.similarity`.
         widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
         settings: truncation and decoding.
@@ -81,6 +84,8 @@ class TaskSpec:
     temperature: float = 1.0
     reads: str = "pooler"
     bilstm_cells: int = READER_CELLS
+    bilstm_layers: str = ""
+    normalize_layers: bool = False
     objective: str = ""
     widths: tuple[int, ...] = ()
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
@@ -119,6 +124,9 @@ class TaskSpec:
         values = to_dict(self)
         if self.reads not in READERS:
             del values["bilstm_cells"]
+        for name in ("bilstm_layers", "normalize_layers"):
+            if self.reads not in READERS or not values[name]:
+                del values[name]
         if not self.objective:
             del values["objective"], values["widths"]
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.encoding.units import TaskBatch
-    from bertsmith.heads.task_head import Head
     from bertsmith.tasks.task import TaskSpec
 
 NO_ORDER = "each example has a single text"  # why reading both orders has no effect
@@ -67,21 +66,6 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
             found="one with both texts in segment 0, as in RoBERTa",
             fix="use --reads mean, or another model",
         )
-
-
-def head_on_rows(spec: "TaskSpec", outputs: int) -> "Head":
-    """The head of a task on whole rows: a linear layer with `outputs` numbers on the vector of a row."""
-    from bertsmith.heads.task_head import Head
-
-    return Head(
-        part="classifier",
-        outputs=outputs,
-        pooled=True,
-        reads=spec.reads,
-        is_pair=spec.has_two_texts,
-        cells=spec.bilstm_cells,
-        windows=HIERARCHICAL.get(spec.settings.long_text, ""),
-    )
 
 
 def encode_texts(
