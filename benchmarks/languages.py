@@ -6,7 +6,8 @@ DIR has the folders `multilingual/pud` (19 languages, 1,000 parallel sentences e
 `cls/chnsenticorp`. Every fifth sentence is for testing, in every language the same ones, so no test sentence is read
 in any language before. The cells:
 
-* `rules`: what the text rules `huggingface` and `unspaced` make of test sentences, with a vocabulary of 8,000 pieces;
+* `rules`: what the text rules `huggingface` and `unspaced` make of test sentences, with a vocabulary of 8,000 pieces,
+  and the former with every character as a piece, and in lower case;
 * `splits`: four ways to split Thai words, with 2,000 pieces;
 * `exponent`: pieces per character of test sentences with vocabularies from unbalanced text: English has a novel more,
   two languages have a tenth of their sentences;
@@ -135,14 +136,20 @@ def measure_rules(cells: Cells, texts: Texts, data: Path, folder: Path) -> None:
     """Both rules on the test sentences of all languages, and of Japanese."""
     japanese = (data / "multilingual" / "ja_gsd" / "ja.txt").read_text("utf-8").split("\n")
     every = {**texts, "ja": [line for line in japanese if line.strip()]}
-    for rules in ("huggingface", "unspaced"):
+    every_character: dict[str, Any] = {"character_coverage": 1.0}
+    for rules, also, options in (
+        ("huggingface", "", {}),
+        ("huggingface", ", every character", every_character),
+        ("huggingface", ", lower case", {"cased": False}),
+        ("unspaced", "", {}),
+    ):
 
-        def measure(rules: str = rules) -> dict[str, Any]:
+        def measure(rules: str = rules, options: dict[str, Any] = options) -> dict[str, Any]:
             place = write_languages(folder / rules, {name: training(lines) for name, lines in every.items()})
-            learned = learn_vocabulary([place], PIECES, cased=True, rules=rules, languages=True)
+            learned = learn_vocabulary([place], PIECES, rules=rules, languages=True, **{"cased": True, **options})
             return {"languages": {name: coverage(learned.tokenizer, testing(lines)) for name, lines in every.items()}}
 
-        cells.run(f"rules {rules}", measure)
+        cells.run(f"rules {rules}{also}", measure)
 
 
 def measure_splits(cells: Cells, texts: Texts) -> None:

@@ -18,9 +18,11 @@ from adaptation.domain_samples import (
     write_labelled,
 )
 from bertsmith import adapt, load
-from bertsmith.adaptation import continued, domain_text, run
+from bertsmith.adaptation import continued, domain_text, preparation, run
 from bertsmith.adaptation.forecast import LEAST_WORDS
+from bertsmith.adaptation.preparation import way_for
 from bertsmith.adaptation.run import forecast_adaptation
+from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.build import build_corpus
@@ -180,6 +182,55 @@ def test_the_forecast_trains_nothing_and_says_how_long_it_takes(base: Path, doma
     assert any("minutes would read the text" in line for line in result.advice()) == (result.passes > 100)
     assert "2 minutes read it" in result.lines()[2]
     assert result.to_dict()["passes"] == round(result.passes, 2)
+
+
+def test_the_way_depends_on_what_the_model_has_read_and_on_the_text() -> None:
+    assert way_for(FEW_TOKENS - 1, ENOUGH_WORDS) == "new"
+    assert way_for(FEW_TOKENS, ENOUGH_WORDS) == "keep"
+    assert way_for(FEW_TOKENS - 1, ENOUGH_WORDS - 1) == "keep"
+    assert way_for(None, 10 * ENOUGH_WORDS) == "keep"
+
+
+def test_without_a_way_a_new_model_is_trained_if_the_old_one_has_read_little(
+    base: Path, domain: Path, general: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "ENOUGH_WORDS", 2_000)
+        lines = forecast_adaptation(base, [domain], steps=3, max_length=32, device="cpu").lines()
+        (choice,) = [line for line in lines if line.startswith("choice: ")]
+        assert "MODEL has read only 70 tokens" in choice
+        assert "`bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`" in choice
+        result = adapt(base, [domain], tmp_path / "new", general=[general], **ONCE)
+        assert result.report["settings"]["adaptation"]["vocabulary"] == "new"
+        assert result.report["shared_pieces"] < 1
+        assert load_any(result.model).metadata.tokens == load_any(result.model).metadata.all_tokens
+    before = weights(result.model)
+    # The choice is that of the start of the run, whatever would be chosen now.
+    assert adapt(base, [domain], tmp_path / "new", general=[general], resume=True, **ONCE).model == result.model
+    assert weights(result.model) == before
+    with pytest.raises(RunError, match=r"adaptation\.vocabulary = 'keep' \(was 'new'\)"):
+        adapt(base, [domain], tmp_path / "new", general=[general], resume=True, vocabulary="keep", **ONCE)
+
+
+@pytest.mark.parametrize("vocabulary", ["auto", "graft"])
+def test_a_model_that_has_read_little_is_reported_with_the_command_for_a_new_one(
+    vocabulary: str, base: Path, domain: Path
+) -> None:
+    options = {"vocabulary": vocabulary, "steps": 3, "max_length": 32, "device": "cpu"}
+    (line,) = [one for one in forecast_adaptation(base, [domain], **options).advice() if "has read only" in one]
+    assert line.startswith(f"the model has read only 70 tokens; give at least {ENOUGH_WORDS:,} words")
+    assert line.endswith("`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`")
+
+
+def test_nothing_is_said_about_a_model_that_has_read_much_or_an_unknown_number_of_tokens(
+    domain: Path, tmp_path: Path
+) -> None:
+    for number, tokens in enumerate((FEW_TOKENS, None)):
+        place = tmp_path / str(number)
+        save_pretrained(place, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(task="pretraining", tokens=tokens))
+        forecast = forecast_adaptation(place, [domain], max_length=32, device="cpu")
+        assert forecast.settings.vocabulary == "keep"
+        assert not any("has read only" in line for line in forecast.lines())
 
 
 def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, tmp_path: Path) -> None:

@@ -43,6 +43,20 @@ def test_a_vocabulary_of_the_wanted_size_is_learned_and_reported_file_by_file(ru
     assert "total" in result.out
 
 
+def test_every_character_is_a_piece_on_request(run, tmp_path: Path) -> None:
+    text, out = tmp_path / "korean.txt", tmp_path / "vocab.txt"
+    syllables = [chr(code) for code in range(0xAC00, 0xAC00 + 60)]
+    text.write_text("the man the hat\n" * 9000 + "\n".join(syllables) + "\n", encoding="utf-8")
+    kept = []
+    for options in ((), ("--character-coverage", 1)):
+        assert run("vocab", text, "--size", 90, "--cased", "--replace", "--out", out, *options).code == 0
+        kept.append(len(set(syllables) & set(Vocabulary.load(out).pieces)))
+    assert kept[0] < 60 == kept[1]
+    result = run("vocab", text, "--size", 90, "--out", tmp_path / "none", "--character-coverage", 0)
+    assert result.code == 1
+    assert "a character coverage above 0 and at most 1; found 0.0; use 1" in result.err
+
+
 def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_path, texts) -> None:
     first, second, cased = (tmp_path / name for name in ("first.txt", "second.txt", "cased.txt"))
     for out in (first, second):

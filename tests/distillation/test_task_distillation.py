@@ -22,6 +22,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.library.distillation import distill
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
+from bertsmith.sentence_encoders.static import make_static_vectors
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training import loop
 from distillation.distillation_samples import KINDS, QUICK, WINDOWS, write_examples, write_teacher
@@ -301,6 +302,9 @@ def test_a_teacher_without_a_task_another_task_and_a_used_folder_are_refused(tea
     base = write_base_model(tmp_path / "base")
     with pytest.raises(CheckpointError, match="a fine-tuned model"):
         distill(base, tmp_path / "run", train=train, **FAST)
+    make_static_vectors(base, tmp_path / "static")
+    with pytest.raises(BertsmithError, match=r"found the sentence encoder .*finetune --model STUDENT --task pairs"):
+        distill(tmp_path / "static", tmp_path / "run", train=train, **FAST)
     with pytest.raises(BertsmithError, match="format of ner"):
         distill(teacher, tmp_path / "run", train=write_examples(tmp_path / "tags", "tags", 4, 1), task="ner", **FAST)
     with pytest.raises(RunError, match="no such folder"):

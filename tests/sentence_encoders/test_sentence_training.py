@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
@@ -141,6 +142,64 @@ def test_a_teacher_scores_pairs_and_the_margins_of_triplets(base: str, tmp_path:
     )
     assert (result.spec.name, result.spec.objective) == ("similarity", "cosine")
     assert read_json(tmp_path / "run" / "settings.json")["settings"]["teacher"] == str(tmp_path / "teacher")
+
+
+def test_a_sentence_encoder_teaches_its_cosines(base: str, tmp_path: Path) -> None:
+    teacher, file = tmp_path / "teacher", partner_file(tmp_path)
+    options = {"train": file, "dev": file, **FAST}
+    bertsmith.finetune(base, "pairs", teacher, query_prompt="who ? ", passage_prompt="it was ", **options)
+    embedder = load_embedder(teacher / "model")
+
+    def cosine(first: str, second: str) -> float:
+        one, other = embedder.for_queries().embed([first])[0], embedder.for_passages().embed([second])[0]
+        return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+    example = TextExample(id="1", first="good", second="bad")
+    for place in (teacher, teacher / "model"):
+        name, pairs = taught(place, "pairs", [example] * 3)
+        assert name == "similarity"
+        assert [one.label for one in pairs] == pytest.approx([cosine("good", "bad")] * 3, abs=1e-5)
+    _, triplets = taught(teacher, "triplets", [TripletExample(id="1", texts=("good", "fine", "bad", "rome"))])
+    assert triplets[0].margin == pytest.approx(cosine("good", "fine") - cosine("good", "bad"), abs=1e-5)
+    result = bertsmith.finetune(base, "pairs", tmp_path / "run", teacher=teacher, **options)
+    assert (result.spec.name, result.spec.objective) == ("similarity", "cosine")
+
+
+def test_the_encoder_of_another_tool_teaches_and_a_model_without_a_recipe_does_not(base: str, tmp_path: Path) -> None:
+    bertsmith.make_static_vectors(base, tmp_path / "static")
+    example = TextExample(id="1", first="the good film", second="a bad film")
+    (tmp_path / "static" / "bertsmith.json").unlink()
+    first, second = load_embedder(tmp_path / "static").embed([example.first, example.second or ""])
+    _, (pair,) = taught(tmp_path / "static", "pairs", [example])
+    wanted = first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+    assert pair.label == pytest.approx(float(wanted), abs=1e-5)
+    with pytest.raises(CheckpointError, match="without a task head"):
+        taught(base, "pairs", [example])
+    labelled = lines_file(tmp_path / "labelled.jsonl", *({"text": f"a {w}", "label": w} for w in (*GOOD, *BAD)))
+    bertsmith.finetune(base, "classification", tmp_path / "single", train=labelled, dev=labelled, **FAST)
+    with pytest.raises(ConfigError, match="a teacher that compares two texts: a sentence encoder, or"):
+        taught(tmp_path / "single", "pairs", [example])
+
+
+def test_a_cosine_of_the_teacher_is_learned_by_a_narrower_student(base: str, tmp_path: Path) -> None:
+    bertsmith.make_static_vectors(base, tmp_path / "teacher")
+    bertsmith.make_static_vectors(base, tmp_path / "student", dimensions=8)
+    texts = [f"{a} {b}" for a in (*GOOD, *BAD) for b in PLACES]
+    both = list(zip(texts, texts[3:] + texts[:3], strict=True))
+    pairs = [TextExample(id=str(n), first=one, second=other) for n, (one, other) in enumerate(both)]
+
+    def cosines(name: str) -> npt.NDArray[np.float64]:
+        return np.array([one.label for one in taught(tmp_path / name, "pairs", pairs)[1]])
+
+    gold = cosines("teacher")
+    dev = ({"text1": a, "text2": b, "score": float(score)} for (a, b), score in zip(both, gold, strict=True))
+    bertsmith.finetune(
+        str(tmp_path / "student"), "pairs", tmp_path / "run", teacher=tmp_path / "teacher",
+        train=lines_file(tmp_path / "pairs.jsonl", *({"anchor": a, "positive": b} for a, b in both)),
+        dev=lines_file(tmp_path / "scored.jsonl", *dev), **{**FAST, "epochs": 40, "learning_rate": 1e-2},
+    )  # fmt: skip
+    before, after = (np.corrcoef(cosines(name), gold)[0, 1] for name in ("student", "run"))
+    assert after > 0.9 > before
 
 
 def test_hard_negatives_are_recorded_and_a_resumed_run_has_as_many(base: str, tmp_path: Path) -> None:

@@ -30,6 +30,13 @@ def test_rare_characters_are_left_out_if_they_would_take_more_than_half_of_the_r
     assert sum(ord(piece[0]) >= 0x4E00 for piece in pieces) == 12, "six of 30, each in two forms"
 
 
+def test_every_character_is_a_piece_with_full_coverage() -> None:
+    words = {"abab": 100_000, "baba": 100_000, **{chr(0x4E00 + number): 1 for number in range(30)}}
+    pieces = learn_byte_pairs(words, 70, character_coverage=1.0).ids
+    assert {chr(0x4E00 + number) for number in range(30)} <= set(pieces)
+    assert len(pieces) == 70
+
+
 def test_too_little_room_and_no_words_are_refused() -> None:
     with pytest.raises(VocabularyError, match=r"room for .*; found 8 pieces, of which 3 are free; request at least"):
         learn_byte_pairs({"abc": 5, "cab": 5}, 8)

@@ -156,6 +156,17 @@ def test_rare_characters_are_left_out_if_they_would_take_most_of_the_room() -> N
     assert set(rare) <= set(learn_vocabulary(counts, 300).pieces)
 
 
+def test_every_character_is_a_piece_with_full_coverage_whatever_room_that_takes() -> None:
+    counts = Counter(english())
+    rare = {chr(code) for code in range(0xAC00, 0xAC00 + 80)}
+    counts.update(dict.fromkeys(rare, 1))
+    counts["the"] += 10_000_000
+    assert not rare <= set(learn_vocabulary(counts, 200).pieces)
+    assert rare <= set(learn_vocabulary(counts, 200, character_coverage=1.0).pieces)
+    with pytest.raises(VocabularyError, match=r"characters that make up 100.00% of the text; found 100 pieces"):
+        learn_vocabulary(counts, 100, character_coverage=1.0)
+
+
 def test_a_name_repeated_in_only_one_source_is_not_a_piece() -> None:
     texts = sources_of_names()
     counter = WordCounter()

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.adaptation.domain_text import DomainText
-from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
+from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, NEW, AdaptationSettings
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.batch import Batch, Read
@@ -44,7 +44,9 @@ class Forecast:
         after: how that of the adapted model splits it.
         added: the number of added words.
         tokens_per_second: of training, measured on a few rows.
-        settings: those of the adaptation.
+        settings: those of the adaptation, with the way that was chosen.
+        tokens_read: tokens of the pre-training of the model; None if unknown, as in a model of another tool.
+        is_chosen: whether the way was chosen by `AUTO`.
     """
 
     documents: int
@@ -54,6 +56,13 @@ class Forecast:
     added: int
     tokens_per_second: float
     settings: AdaptationSettings
+    tokens_read: int | None = None
+    is_chosen: bool = False
+
+    @property
+    def has_read_little(self) -> bool:
+        """Whether the pre-training of the model was so short that a new model is likely to be the better start."""
+        return self.tokens_read is not None and self.tokens_read < FEW_TOKENS
 
     @property
     def pass_seconds(self) -> float:
@@ -77,6 +86,7 @@ class Forecast:
             + ("" if self.after is self.before else f"; afterwards {_in_words(self.after)}{added}"),
             f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
             f"({amount(self.tokens_per_second)} tokens/s){passes}",
+            *self._choice(),
             *(f"advice: {line}" for line in self.advice()),
         ]
 
@@ -84,9 +94,18 @@ class Forecast:
         """What should be changed before training, one line per problem; empty if there is none."""
         return [line for is_wrong, line in self._checks() if is_wrong]
 
+    def _choice(self) -> Iterator[str]:
+        """The line that says why a new model is trained although nobody asked for one."""
+        if self.is_chosen and self.settings.vocabulary == NEW:
+            yield (
+                f"choice: a new model of the domain, because MODEL has read only {amount(self.tokens_read or 0)} "
+                "tokens; to continue its pre-training instead: `bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        values = {"documents": self.documents, "words": self.words, "added": self.added}
+        values: dict[str, Any] = {"documents": self.documents, "words": self.words, "added": self.added}
+        values |= {"tokens_read": self.tokens_read, "vocabulary": self.settings.vocabulary}
         return {
             **values,
             "pass_seconds": round(self.pass_seconds, 1),
@@ -96,6 +115,8 @@ class Forecast:
 
     def _checks(self) -> Iterator[tuple[bool, str]]:
         before, kind = self.before, self.settings.vocabulary
+        read = f"the model has read only {amount(self.tokens_read or 0)} tokens"
+        command = "`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`"
         yield (
             before.unknown_rate > UNKNOWN_SHARE,
             f"{before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model: the text has letters "
@@ -108,12 +129,22 @@ class Forecast:
             "probably in another language than that of the model. Check the text, or use a model of its language",
         )
         yield (
+            self.has_read_little and kind != NEW and self.words >= ENOUGH_WORDS,
+            f"{read}, and a new model of the domain was the better start for a task after so little pre-training: "
+            f"{command}",
+        )
+        yield (
+            self.has_read_little and kind != NEW and self.words < ENOUGH_WORDS,
+            f"{read}; give at least {ENOUGH_WORDS:,} words of text and train a new model of the domain, which was the "
+            f"better start for a task after so little pre-training: {command}",
+        )
+        yield (
             self.passes is not None and self.passes > MOST_PASSES,
             f"the minutes would read the text {self.passes or 0:.0f} times, more than the {MOST_PASSES} passes of "
             "published recipes; give more text or fewer minutes",
         )
         yield (
-            kind == NEW and self.passes is not None and self.passes < 1,
+            kind == NEW and not self.has_read_little and self.passes is not None and self.passes < 1,
             "a new model is trained from nothing, and the minutes do not even read the text once; give more minutes, "
             "or continue from the model with --vocabulary keep or graft",
         )

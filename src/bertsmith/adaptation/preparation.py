@@ -14,13 +14,13 @@ from bertsmith.adaptation.forecast import (
     training_speed,
 )
 from bertsmith.adaptation.grafting import grafted_tokenizer, words_to_add
-from bertsmith.adaptation.settings import GRAFT, NEW, AdaptationSettings
+from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, KEEP, NEW, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.runtime import choose
-from bertsmith.settings import require
+from bertsmith.settings import AUTO, require
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary
@@ -40,7 +40,7 @@ class Prepared:
         added: the words that its vocabulary has in addition.
         forecast: what is known before training.
         max_length: tokens per row.
-        settings: those of the adaptation.
+        settings: those of the adaptation, with the way that was chosen.
     """
 
     folder: ModelFolder
@@ -75,9 +75,12 @@ def prepare(
     _require_adaptable(folder)
     before = folder.require_tokenizer()
     text = read_domain(paths, before.rules, reading, held_out=settings.held_out, most_words=settings.score_words)
-    require_enough(text, settings)
+    chosen = settings
+    if settings.vocabulary == AUTO:
+        chosen = dataclasses.replace(settings, vocabulary=way_for(folder.metadata.all_tokens, text.words))
+    require_enough(text, chosen)
     others = () if general is None else general_text(general, reading, most_words=settings.score_words)
-    tokenizer, added = _vocabulary_of(before, text, settings)
+    tokenizer, added = _vocabulary_of(before, text, chosen)
     runtime = choose(settings.device, settings.precision)
     length = min(settings.max_length, folder.config.max_tokens)
     return Prepared(
@@ -89,16 +92,31 @@ def prepare(
         tokenizer=tokenizer,
         added=tuple(added),
         forecast=_forecast(
+            folder,
             text,
-            before,
             tokenizer,
             len(added),
             training_speed(load_pretrained(folder).model, length, runtime),
-            settings,
+            chosen,
+            is_chosen=chosen is not settings,
         ),
         max_length=length,
-        settings=settings,
+        settings=chosen,
     )
+
+
+def way_for(tokens_read: int | None, words: int) -> str:
+    """How a model is adapted if the user does not say: a new model if the old one has read little and there is text.
+
+    Args:
+        tokens_read: tokens of the pre-training of the model; None if unknown.
+        words: of the text.
+
+    >>> way_for(5_000_000, 136_000), way_for(5_000_000, 2_000), way_for(None, 136_000)
+    ('new', 'keep', 'keep')
+    """
+    has_read_little = tokens_read is not None and tokens_read < FEW_TOKENS
+    return NEW if has_read_little and words >= ENOUGH_WORDS else KEEP
 
 
 def prepared_from_scratch(prepared: Prepared) -> Prepared:
@@ -109,8 +127,16 @@ def prepared_from_scratch(prepared: Prepared) -> Prepared:
 
 
 def _forecast(
-    text: DomainText, before: Tokenizer, after: Tokenizer, added: int, speed: float, settings: AdaptationSettings
+    folder: ModelFolder,
+    text: DomainText,
+    after: Tokenizer,
+    added: int,
+    speed: float,
+    settings: AdaptationSettings,
+    *,
+    is_chosen: bool,
 ) -> Forecast:
+    before = folder.require_tokenizer()
     figures = figures_of(before, text.held_out_words, "before")
     return Forecast(
         documents=text.documents,
@@ -120,6 +146,8 @@ def _forecast(
         added=added,
         tokens_per_second=speed,
         settings=settings,
+        tokens_read=folder.metadata.all_tokens,
+        is_chosen=is_chosen,
     )
 
 

@@ -24,7 +24,7 @@ from bertsmith.adaptation.forecast import Forecast, figures_of
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.adaptation.preparation import Prepared, prepare, prepared_from_scratch
 from bertsmith.adaptation.report import DOMAIN, GENERAL, fragmentation, lines_below, loss_values, table_of, write_report
-from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, KEEP, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -44,7 +44,7 @@ from bertsmith.processes.distributed import (
 from bertsmith.processes.sharding import Division
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
-from bertsmith.settings import require, require_counts, split_settings, to_dict
+from bertsmith.settings import AUTO, require, require_counts, split_settings, to_dict
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
@@ -136,6 +136,11 @@ def adapt(
     out, rank = Path(out), Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
+    if chosen.vocabulary == AUTO and (resume or from_scratch):
+        way = (
+            result_of_first_rank(lambda: _way_of_run(out), rank) if resume else KEEP
+        )  # the new model is an arm of its own
+        chosen = dataclasses.replace(chosen, vocabulary=way)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     domain_task = spec = data = None
     if task is not None:
@@ -158,7 +163,7 @@ def adapt(
         "model": str(model),
         "texts": [str(path) for path in paths],
         "general": [str(path) for path in general_paths],
-        "adaptation": to_dict(chosen),
+        "adaptation": to_dict(prepared.settings),
         "reading": to_dict(reading),
         "field_task": None if spec is None else {**spec.record(), "seeds": seeds, "from_scratch": from_scratch},
     }
@@ -205,6 +210,11 @@ def adapt(
         found = result_of_first_rank(report, rank)
         page = result_of_first_rank(lambda: str(write_report(out, found)), rank)
         return AdaptationResult(report=found, model=place, page=Path(page))
+
+
+def _way_of_run(out: Path) -> str:
+    """How the run in a folder adapts its model; a release that chose otherwise may have started it."""
+    return str(RunFolder.open(out).record["settings"].get("adaptation", {}).get("vocabulary", AUTO))
 
 
 def _paths(given: Sequence[str | Path]) -> list[Path]:

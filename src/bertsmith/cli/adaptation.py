@@ -66,10 +66,11 @@ def adapt(
 ) -> None:
     """Adapt a model to the text of a domain: continue its pre-training, with its vocabulary, a grafted or a new one.
 
-    First it reports whether the text is long enough, whether the vocabulary fits it, and how long a pass takes. The
-    final report compares the pieces per word, the masked-LM loss on held-out domain text and on general text, and with
-    --task the score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes
-    a checkpoint and exits with code 130; --resume continues from there.
+    First it reports whether the text is long enough, whether the vocabulary fits it, how long a pass takes, and which
+    way it takes if --vocabulary does not say: a model that has read little is replaced by a new one. The final report
+    compares the pieces per word, the masked-LM loss on held-out domain text and on general text, and with --task the
+    score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
+    checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.adaptation.run import adapt as run_adaptation
     from bertsmith.adaptation.run import forecast_adaptation

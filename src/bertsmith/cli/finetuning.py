@@ -88,7 +88,9 @@ def finetune(
     teacher: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="similarity, pairs, triplets: a model of pairs whose scores take the place of labels"
+            metavar="DIR",
+            help="similarity, pairs, triplets: a sentence encoder or a model of pairs, whose scores take the place "
+            "of labels",
         ),
     ] = None,
     hard_negatives: Annotated[

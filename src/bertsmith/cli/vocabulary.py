@@ -41,6 +41,13 @@ def vocab(
         str, typer.Option(help="wordpiece, for a vocab.txt; or bpe, the byte pairs of GPT, for a tokenizer.json")
     ] = "wordpiece",
     column: TextColumnOption = "",
+    character_coverage: Annotated[
+        float,
+        typer.Option(
+            help="fraction of the characters of the text that become pieces whatever room they take; a word with "
+            "another one is [UNK], so use 1 for Korean or Chinese among other languages"
+        ),
+    ] = 0.9995,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
@@ -84,6 +91,7 @@ def vocab(
                 method=method,
                 languages=settings.languages,
                 language_exponent=settings.language_exponent,
+                character_coverage=character_coverage,
                 engine=engine,
                 kept=kept,
             )

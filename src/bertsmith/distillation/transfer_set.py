@@ -13,6 +13,7 @@ import numpy as np
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.datasets.examples import (
     Answer,
@@ -38,7 +39,7 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import require, split_settings
-from bertsmith.task_data.spec_of_model import require_spec
+from bertsmith.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.task_data.typed_examples import example_of_line
@@ -83,15 +84,18 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         ConfigError: there is nothing to learn from.
         InputError: a file cannot be read; the message names file and row.
     """
+    found = spec_of(teacher)
+    is_encoder = read_recipe(teacher.path) is not None if found is None else found.kind == SIMILARITY
+    require(
+        not is_encoder,
+        expected="a teacher that labels, scores, tags or answers",
+        found=f"the sentence encoder '{teacher.name}'",
+        fix="train a smaller one on pairs of texts, whose scores are its cosines: `bertsmith finetune --model STUDENT "
+        "--task pairs --train PAIRS --teacher DIR`",
+    )
     spec = require_spec(teacher)
     name = task_name(sources.task or form_of(spec))
     require_kind(name, spec)
-    require(
-        spec.kind != SIMILARITY,
-        expected="a teacher that labels, scores, tags or answers",
-        found=f"a model of vectors ({spec.title})",
-        fix="train a smaller one with `finetune --task similarity --teacher DIR`",
-    )
     if teacher.metadata.spec is None:
         spec = official_spec(name, spec)
     require(

@@ -111,7 +111,8 @@ def finetune(
             of the labelled texts, in OUT/continued. By default "auto", or "setfit" with at most 100 labels and a
             sentence encoder; a resumed run keeps its own.
         metric: the score by which the best model is selected; by default that of the task.
-        teacher: of the tasks similarity, pairs and triplets: a model of pairs whose scores take the place of labels.
+        teacher: of the tasks similarity, pairs and triplets: a sentence encoder or a model of pairs, whose scores take
+            the place of labels.
         hard_negatives: of the task pairs: for each pair, find this many texts that the base model takes for its second
             one.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as

@@ -59,6 +59,7 @@ def learn_vocabulary(
     method: str = "wordpiece",
     languages: bool = False,
     language_exponent: float = 0.7,
+    character_coverage: float = learn.CHARACTER_COVERAGE,
     engine: str = LOCAL,
     kept: Kept | None = None,
 ) -> LearnedVocabulary:
@@ -76,13 +77,15 @@ def learn_vocabulary(
         languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
             then counted as if each language had its smoothed share of the text.
         language_exponent: with languages, the power of its fraction of the text that is the share of a language.
+        character_coverage: the fraction of the characters of the text that are pieces whatever room they take; 1 for
+            all. A word with a character that is no piece is [UNK].
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
             vocabulary is the same.
         kept: with a cluster, where the counts of files are kept until the caller removes them.
 
     Raises:
         ConfigError: there are no rules or no method of that name, `size` is more than a model could use, or the
-            exponent is not between 0 and 1.
+            exponent or the coverage is not between 0 and 1.
         InputError: a file is missing, empty, binary or damaged, or a language has no text.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size; or
             the package `tokenizers` is missing.
@@ -94,6 +97,12 @@ def learn_vocabulary(
         expected="the text rules huggingface or unspaced for byte pairs, whose tokenizer.json names them",
         found=rules,
         fix="leave the rules out",
+    )
+    require(
+        0 < character_coverage <= 1,
+        expected="a character coverage above 0 and at most 1",
+        found=character_coverage,
+        fix="use 1 to keep every character",
     )
     text_rules = TextRules.named(rules, lowercase=not cased)
     if method == "bpe":
@@ -112,7 +121,7 @@ def learn_vocabulary(
         sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
     if method == "bpe":
-        found = learn_byte_pairs(sampled, size, max_word_characters=longest)
+        found = learn_byte_pairs(sampled, size, max_word_characters=longest, character_coverage=character_coverage)
         description = learned_json(found.ids, found.merges, text_rules)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
@@ -120,7 +129,9 @@ def learn_vocabulary(
         )
         merged = f"{len(found.merges):,} merges"
         return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*notes, merged))
-    vocabulary = learn.learn_vocabulary(sampled, size, max_word_characters=longest)
+    vocabulary = learn.learn_vocabulary(
+        sampled, size, max_word_characters=longest, character_coverage=character_coverage
+    )
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
     return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))
 

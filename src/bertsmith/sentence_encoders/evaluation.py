@@ -6,7 +6,6 @@ passages in front of the others, so any model that `embed` reads can be scored.
 Source: Muennighoff et al. (2023), "MTEB: Massive Text Embedding Benchmark", section 3.2, for the scores.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,11 @@ import numpy.typing as npt
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
-from bertsmith.datasets.examples import Example, TextExample, texts_of_group
+from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import labels_of
 from bertsmith.errors import InputError
 from bertsmith.metrics.vectors import unit
+from bertsmith.sentence_encoders.example_vectors import compared
 from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples, similarity_scores
 from bertsmith.vectors.embedder import Embedder
 
@@ -45,22 +45,8 @@ def score_vectors(
             found="single texts",
             fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
         )
-    groups = [texts_of_group(example) for example in examples]
-    counts = np.array([len(texts) for texts in groups])
-    starts = np.cumsum(counts) - counts
-    first = np.zeros(counts.sum(), dtype=bool)
-    first[starts] = True
-    every = list(itertools.chain.from_iterable(groups))
-    vectors = np.empty((len(every), embedder.width), dtype=np.float32)
-    cut = np.empty(len(every), dtype=np.int64)
-    for chosen, reader in ((first, embedder.for_queries()), (~first, embedder.for_passages())):
-        texts = [every[place] for place in np.flatnonzero(chosen).tolist()]
-        vectors[chosen], cut[chosen] = reader.embed_counting(texts)
-    parts = np.split(vectors, starts[1:])
-    lost = np.add.reduceat(cut, starts).tolist()
-    return similarity_scores(examples, parts, widths), [
-        SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)
-    ]
+    predictions = compared(embedder, examples)
+    return similarity_scores(examples, [one.vectors for one in predictions], widths), predictions
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:

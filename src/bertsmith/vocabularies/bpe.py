@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bertsmith.errors import VocabularyError
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES
-from bertsmith.vocabularies.learn import usable_words, with_known_characters
+from bertsmith.vocabularies.learn import CHARACTER_COVERAGE, usable_words, with_known_characters
 from bertsmith.vocabularies.word_counts import WordCounts
 
 FEWEST_USES = 2  # of a pair that is joined; the default of Sennrich et al.
@@ -42,6 +42,7 @@ def learn_byte_pairs(
     *,
     special: Sequence[str] = SPECIAL_PIECES,
     max_word_characters: int = TextRules.max_word_characters,
+    character_coverage: float = CHARACTER_COVERAGE,
 ) -> BytePairs:
     """A vocabulary of exactly `size` pieces, learned by merging the most frequent pairs in the words.
 
@@ -53,6 +54,7 @@ def learn_byte_pairs(
         size: the total number of pieces.
         special: the special pieces, which come first.
         max_word_characters: longer words are ignored.
+        character_coverage: as for WordPieces, see `learn_vocabulary`.
 
     Raises:
         VocabularyError: the package `tokenizers` is missing, there are no words, or there is not enough room for their
@@ -72,7 +74,11 @@ def learn_byte_pairs(
         ) from None
     room = size - len(special)
     usable = with_known_characters(
-        usable_words(WordCounts.of(word_counts), max_word_characters), room, size, marks_end=True
+        usable_words(WordCounts.of(word_counts), max_word_characters),
+        room,
+        size,
+        marks_end=True,
+        coverage=character_coverage,
     )
     characters = sorted(set("".join(usable.words)))
     endings = sorted({word[-1] for word in usable.words})

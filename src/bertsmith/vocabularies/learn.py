@@ -57,6 +57,7 @@ def learn_vocabulary(
     unused: int = 0,
     max_word_characters: int = TextRules.max_word_characters,
     max_words: int = 300_000,
+    character_coverage: float = CHARACTER_COVERAGE,
 ) -> Vocabulary:
     """A vocabulary of exactly `size` pieces that splits text like that of `word_counts` into few pieces.
 
@@ -64,8 +65,8 @@ def learn_vocabulary(
     those that continue one; longer pieces by decreasing use. The result depends on the counts alone.
 
     If the corpus is too small to fill the vocabulary, `[unused]` pieces are added. Rare characters are left out if
-    characters would take more than half of the room, but the rest always covers at least 99.95 % of the text.
-    `vocabulary_report` shows both.
+    characters would take more than half of the room, but the rest always covers at least `character_coverage` of the
+    text. `vocabulary_report` shows both.
 
     Args:
         word_counts: words and their counts; `WordCounts` also include sources, which gives better pieces.
@@ -74,6 +75,8 @@ def learn_vocabulary(
         max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
         max_words: the maximum number of words to learn from, those of the highest weight; each takes about 1 kB of
             memory.
+        character_coverage: the fraction of the characters of the text that are pieces whatever room they take; 1 for
+            all. A word with a character that is no piece is [UNK].
 
     Raises:
         VocabularyError: there are no words, or there is not enough room for their characters.
@@ -82,7 +85,9 @@ def learn_vocabulary(
     ('s', 'w', '##g', '##i', '##n', 'singing', 'sing', 'wing')
     """
     room = size - len(SPECIAL_PIECES) - unused
-    usable = with_known_characters(usable_words(WordCounts.of(word_counts), max_word_characters), room, size)
+    usable = with_known_characters(
+        usable_words(WordCounts.of(word_counts), max_word_characters), room, size, coverage=character_coverage
+    )
     usable = usable.only(np.sort(_largest(usable.weights, max_words)))
     candidates = find_candidates(usable.words, usable.weights, usable.is_stranger, least_weight=LEAST_WEIGHT)
     is_chosen, cut = _search(candidates, room)
@@ -133,13 +138,16 @@ def usable_words(counts: WordCounts, max_word_characters: int) -> Usable:
     return usable
 
 
-def with_known_characters(usable: Usable, room: int, size: int, *, marks_end: bool = False) -> Usable:
+def with_known_characters(
+    usable: Usable, room: int, size: int, *, marks_end: bool = False, coverage: float = CHARACTER_COVERAGE
+) -> Usable:
     """The words whose characters all become pieces; these are the most frequent characters that there is room for.
 
     Args:
         room: the number of pieces that are free.
         size: the number of all pieces.
         marks_end: pieces tell the last character of a word from the others; otherwise they tell the first.
+        coverage: the fraction of the characters of the text that are pieces whatever room they take.
     """
     codes = np.frombuffer("".join(usable.words).encode("utf-32-le"), dtype="<u4").astype(np.int64)
     lengths = np.fromiter(map(len, usable.words), np.int64, len(usable.words))
@@ -151,10 +159,10 @@ def with_known_characters(usable: Usable, room: int, size: int, *, marks_end: bo
     counts = np.bincount(form, np.repeat(usable.counts, lengths))
     order = np.lexsort((forms, -counts))
     covered = np.cumsum(counts[order])
-    needed = int(np.searchsorted(covered, CHARACTER_COVERAGE * covered[-1])) + 1
+    needed = int(np.searchsorted(covered, coverage * covered[-1])) + 1
     if needed > room:
         raise VocabularyError(
-            expected=f"room for the {needed} characters that make up {CHARACTER_COVERAGE:.2%} of the text",
+            expected=f"room for the {needed} characters that make up {coverage:.2%} of the text",
             found=f"{size} pieces, of which {max(room, 0)} are free",
             fix=f"request at least {size - room + needed} pieces, ideally several times as many",
         )
