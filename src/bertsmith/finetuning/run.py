@@ -254,6 +254,7 @@ def _finish(
         "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
         "temperature": spec.temperature,
         "threshold": spec.threshold,
+        **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": chosen.name,
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
