@@ -4,8 +4,8 @@ Similarity: the dev set of the STS benchmark. Pair classification: the dev set o
 against contradiction in 1,000 pairs of SNLI. Clustering: the 6 kinds of TREC's test questions, the 150 intents of the
 dev set of CLINC-150, the 8 topics of 300 texts of the test set of Reuters. Search: Cranfield.
 
-Scores here are those of `bertsmith evaluate` and `bertsmith search --judgements`. MTEB gets the same texts and vectors,
-for clustering normalized as here; each cell says by how much the scores differ at most.
+Scores here are computed by the functions behind `bertsmith evaluate` and `bertsmith search --judgements`. MTEB gets the
+same texts and vectors, for clustering normalized as here; each cell says by how much the scores differ at most.
 """
 
 import importlib.util
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import bertsmith
 from bertsmith.metrics.vectors import unit
 from bertsmith.randomness import generator
 from bertsmith.search.index import index_passages
@@ -25,6 +24,8 @@ from bertsmith.search.passages import judgements_for, read_judgements, read_text
 from bertsmith.search.rankings import Ranking
 from bertsmith.search.retrieval import Retriever, score_search
 from bertsmith.search.settings import VECTORS
+from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
+from bertsmith.task_data.task_files import read_examples
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
 from distillation import rows_of
@@ -67,9 +68,9 @@ def tables(data: Path) -> dict[str, tuple[str, Table]]:
         "STS-B": ("similarity", [["sentence1", "sentence2", "score"], *([*row[7:9], row[9]] for row in sts)]),
         "MRPC": ("pairs", [of_pairs, *([*row[3:5], row[0]] for row in mrpc)]),
         "SNLI": ("pairs", [of_pairs, *(row for row in snli if row[2] in ("entailment", "contradiction"))]),
-        "TREC": ("clustering", [of_texts, *(list(row) for row in questions)]),
-        "CLINC-150": ("clustering", [of_texts, *(list(row) for row in intents)]),
-        "Reuters-8": ("clustering", [of_texts, *([reuters[row][1], reuters[row][0]] for row in kept)]),
+        "TREC": (CLUSTERING, [of_texts, *(list(row) for row in questions)]),
+        "CLINC-150": (CLUSTERING, [of_texts, *(list(row) for row in intents)]),
+        "Reuters-8": (CLUSTERING, [of_texts, *([reuters[row][1], reuters[row][0]] for row in kept)]),
     }
 
 
@@ -84,10 +85,13 @@ def scored(task: str, rows: Table, model: Any, folder: Path) -> dict[str, Any]:
     lines = (json.dumps(dict(zip(rows[0], row, strict=True))) for row in rows[1:])
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     start = time.process_time()
-    found = dict(bertsmith.evaluate(model, path, task=task, device="cpu").scores)
+    embedder = Remembered(load_embedder(model, device="cpu"), [text for row in rows[1:] for text in row[:-1]])
     seconds = round(time.process_time() - start, 2)
-    theirs = by_mteb(task, rows[1:], load_embedder(model, device="cpu")) if has_mteb() else {}
-    return {"examples": len(rows) - 1, "seconds": seconds, **side_by_side(found, theirs)}
+    examples = read_examples("classification" if task == CLUSTERING else task, path).examples
+    score = score_clusters if task == CLUSTERING else score_vectors
+    found = score(embedder, examples)[0]  # type: ignore[operator]
+    theirs = by_mteb(task, rows[1:], embedder) if has_mteb() else {}
+    return {"examples": len(examples), "seconds": seconds, **side_by_side(found, theirs)}
 
 
 def searched(folder: Path, model: Any) -> dict[str, Any]:
@@ -120,17 +124,38 @@ def side_by_side(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict
     }
 
 
+class Remembered:
+    """An embedder that has read all texts already, each once."""
+
+    def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
+        known = sorted(set(texts))
+        vectors, cut = embedder.embed_counting(known)
+        self.width = embedder.width
+        self._of_text = {text: (vector, lost) for text, vector, lost in zip(known, vectors, cut, strict=True)}
+
+    def for_queries(self) -> "Remembered":
+        """Itself: the models here have no prompts."""
+        return self
+
+    for_passages = for_queries
+
+    def embed_counting(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """The vectors [texts, D], and the tokens cut from each text."""
+        vectors, cut = zip(*(self._of_text[text] for text in texts), strict=True)
+        return np.stack(vectors), np.array(cut)
+
+
 class GivenVectors:
     """What MTEB takes for a model: the vectors of our embedder for its texts."""
 
     mteb_model_meta = None
 
-    def __init__(self, embedder: Embedder, *, normalized: bool) -> None:
+    def __init__(self, embedder: Remembered, *, normalized: bool) -> None:
         self.embedder, self.normalized = embedder, normalized
 
     def encode(self, inputs: Any, **_: Any) -> Any:
         """The vectors of the texts of a data loader, [texts, D]."""
-        vectors = self.embedder.embed([text for batch in inputs for text in batch["text"]])
+        vectors, _ = self.embedder.embed_counting([text for batch in inputs for text in batch["text"]])
         return unit(vectors) if self.normalized else vectors
 
     def similarity(self, first: Any, second: Any) -> Any:
@@ -142,7 +167,7 @@ class GivenVectors:
         return (unit(np.asarray(first)) * unit(np.asarray(second))).sum(axis=1)
 
 
-def by_mteb(task: str, rows: Sequence[Sequence[str]], embedder: Embedder) -> dict[str, float]:
+def by_mteb(task: str, rows: Sequence[Sequence[str]], embedder: Remembered) -> dict[str, float]:
     """The scores of a task of MTEB of that kind on these rows."""
     import mteb
     from mteb.timing import TimingStack
@@ -150,7 +175,7 @@ def by_mteb(task: str, rows: Sequence[Sequence[str]], embedder: Embedder) -> dic
     from datasets import Dataset
 
     columns = list(zip(*rows, strict=True))
-    if task == "clustering":
+    if task == CLUSTERING:
         numbers = {label: number for number, label in enumerate(sorted(set(columns[1])))}
         labels = [numbers[label] for label in columns[1]]
         name, table = "TwentyNewsgroupsClustering", {"sentences": [list(columns[0])], "labels": [labels]}
@@ -160,7 +185,7 @@ def by_mteb(task: str, rows: Sequence[Sequence[str]], embedder: Embedder) -> dic
         wanted = "score" if task == "similarity" else "labels"
         table = {"sentence1": list(columns[0]), "sentence2": list(columns[1]), wanted: values}
     found = mteb.get_task(name)._evaluate_subset(
-        GivenVectors(embedder, normalized=task == "clustering"), Dataset.from_dict(table), hf_split="test",
+        GivenVectors(embedder, normalized=task == CLUSTERING), Dataset.from_dict(table), hf_split="test",
         hf_subset="default", encode_kwargs={"batch_size": 32}, timer=TimingStack(),
     )  # fmt: skip
     return {ours: float(found[theirs]) for theirs, ours in IN_MTEB.items() if theirs in found}
