@@ -1,6 +1,6 @@
 """Encoders of sentences: training against sentence-transformers, the starter against TF-IDF, static vectors.
 
-    python benchmarks/sentence_encoders.py --data DIR --model MODEL [--part peer|starter|static] [--seeds 3]
+    python benchmarks/sentence_encoders.py --data DIR --model MODEL [--part peer|starter|static|evaluation] [--seeds 3]
     python benchmarks/sentence_encoders.py --data DIR --model MODEL --part peer --lowest 3 --examples 2400 --rate 1e-4
 
 peer: MODEL is trained on scored pairs of the STS benchmark with the squared difference of cosine and score, by
@@ -15,6 +15,9 @@ SICK: entailment belongs together) and then on the scored pairs of the STS bench
 
 static: vectors of MODEL and static vectors made from it: Spearman on the STS benchmark, nDCG@10 on Cranfield next to
 BM25, processor seconds to embed the STS sentences.
+
+evaluation: similarity, pair classification, clustering and search with the vectors of the starter and MODEL, and with
+static vectors of both, scored here and by MTEB; see `sentence_scores.py`.
 
 Each cell is one line of the result file; cells that are there are not computed again.
 """
@@ -33,6 +36,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from harness import RESULTS, machine, machine_label
+from sentence_scores import evaluation_cells
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bertsmith
@@ -240,12 +244,30 @@ def static_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
     yield "static/Cranfield/static", lambda: searched(made())
 
 
+def scored_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The scores of models and their static vectors, next to those that MTEB computes."""
+
+    def static(model: str, **settings: Any) -> Path:
+        place = folder / f"static of {Path(model).name}"
+        if not place.exists():
+            bertsmith.make_static_vectors(model, place, **settings)
+        return place
+
+    models = {
+        "starter": lambda: "starter",
+        "starter, static": lambda: static("starter", layers="embeddings"),
+        "the model": lambda: options.model,
+        "the model, static": lambda: static(options.model),
+    }
+    yield from evaluation_cells(options.data, models, folder)
+
+
 def main() -> None:
     """Computes the missing cells of the chosen parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the data folder")
     parser.add_argument("--model", required=True, help="a folder that sentence-transformers loads")
-    parser.add_argument("--part", action="append", choices=("peer", "starter", "static"), help="[all]")
+    parser.add_argument("--part", action="append", choices=tuple(PARTS), help="[all]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=1440, help="peer: scored pairs that both train on [1440]")
     parser.add_argument("--rate", type=float, default=2e-5, help="peer: the learning rate [2e-5]")
@@ -255,16 +277,18 @@ def main() -> None:
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"
     path = RESULTS / f"sentence_encoders_{label}.jsonl"
     done = {json.loads(line)["cell"] for line in path.read_text().splitlines()} if path.exists() else set()
-    parts = {"peer": peer_cells, "starter": starter_cells, "static": static_cells}
     with tempfile.TemporaryDirectory() as folder:
-        for part in options.part or parts:
-            for cell, compute in parts[part](options, Path(folder)):
+        for part in options.part or PARTS:
+            for cell, compute in PARTS[part](options, Path(folder)):
                 if cell in done:
                     continue
                 found = {"cell": cell, **compute(), "threads": torch.get_num_threads(), "machine": described}
                 print(json.dumps({name: value for name, value in found.items() if name != "machine"}), flush=True)
                 with path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found) + "\n")
+
+
+PARTS = {"peer": peer_cells, "starter": starter_cells, "static": static_cells, "evaluation": scored_cells}
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import (
     HIGHEST_TEMPERATURE,
     LOWEST_TEMPERATURE,
+    best_label_threshold,
+    best_thresholds_of_labels,
     expected_calibration_error,
     fit_temperature,
     reliability,
 )
+from bertsmith.metrics.labels import multi_label_scores
 from bertsmith.randomness import generator
 
 
@@ -102,3 +105,55 @@ def test_mismatched_input_is_refused(values: np.ndarray, gold: list[int], messag
 def test_logits_are_refused_as_probabilities() -> None:
     with pytest.raises(InputError, match="probabilities from 0 to 1; found values from -1 to 2"):
         expected_calibration_error([[-1.0, 2.0]], [0])
+
+
+def labels_and_chances(labels: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """Gold labels of 200 texts and probabilities that separate them at another point for each label."""
+    random = generator(5, "test thresholds of labels")
+    gold = random.random((200, labels)) < 0.25
+    centres = np.linspace(0.15, 0.75, labels)
+    return gold, np.clip(centres + np.where(gold, 0.08, -0.08) + random.normal(0, 0.06, gold.shape), 0, 1)
+
+
+def test_the_threshold_of_each_label_has_the_best_f1_of_that_label() -> None:
+    gold, chances = labels_and_chances()
+    found = best_thresholds_of_labels(gold, chances, 0.5, macro=True)
+    for label, threshold in enumerate(found):
+        scores = {
+            tried: multi_label_scores(gold[:, [label]], chances[:, [label]] >= tried)["micro_f1"]
+            for tried in (np.arange(1, 100) / 100).tolist()
+        }
+        best = max(scores.values())
+        assert scores[threshold] == pytest.approx(best)
+        nearest = min(
+            (tried for tried, score in scores.items() if score > best - 1e-12), key=lambda one: abs(one - 0.5)
+        )
+        assert threshold == pytest.approx(nearest)
+
+
+def test_no_change_of_one_threshold_improves_micro_f1_and_all_together_beat_the_common_one() -> None:
+    gold, chances = labels_and_chances()
+    common = best_label_threshold(gold, chances, lambda *both: multi_label_scores(*both)["micro_f1"])
+    found = best_thresholds_of_labels(gold, chances, common, macro=False)
+
+    def score(thresholds: np.ndarray) -> float:
+        return multi_label_scores(gold, chances >= thresholds)["micro_f1"]
+
+    best = score(np.array(found))
+    assert best > score(np.full(len(found), common)) + 0.1
+    for label in range(len(found)):
+        for tried in np.arange(1, 100) / 100:
+            changed = np.array(found)
+            changed[label] = tried
+            assert score(changed) <= best + 1e-12
+
+
+@pytest.mark.parametrize("macro", [True, False])
+def test_labels_of_few_examples_keep_the_common_threshold(macro: bool) -> None:
+    gold, chances = labels_and_chances(3)
+    gold[:, 0], gold[4:, 1] = False, False
+    gold[:4, 1] = True
+    found = best_thresholds_of_labels(gold, chances, 0.37, macro=macro)
+    assert found[:2] == pytest.approx((0.37, 0.37))
+    assert found[2] != pytest.approx(0.37)
+    assert best_thresholds_of_labels(gold[:4], chances[:4], 0.37, macro=macro) == pytest.approx((0.37,) * 3)

@@ -43,6 +43,8 @@ def write_models(folder: Path) -> dict[str, Path]:
     paths = {name: folder / name for name in KINDS}
     for name, kind in KINDS.items():
         spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
+        if spec.multi_label:
+            spec = dataclasses.replace(spec, thresholds=tuple(np.linspace(0.3, 0.7, len(spec.labels)).tolist()))
         write_task_model(paths[name], spec)
     others = {"novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
     return {**paths, **others, "stories": Path(write_architecture(folder / "stories", "openai-gpt"))}

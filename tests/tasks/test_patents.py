@@ -125,6 +125,41 @@ def test_the_threshold_is_fitted_to_the_dev_examples() -> None:
     assert scores[0] < scores[1] <= scores[2] + 0.01
 
 
+def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy() -> None:
+    draw = generator(3, "thresholds")
+    task = ClassificationTask(
+        dataclasses.replace(SPEC, metric="macro_f1", settings=TaskSettings(label_thresholds=True))
+    )
+    gold = with_parents(draw.random((300, 7)) < [0.3, 0.2, 0.3, 0, 0, 0, 0], LABELS, PARENTS)
+    centres = np.array([0.2, 0.7, 0.45, 0.7, 0.75, 0.45, 0.45])
+    chances = np.clip(centres + np.where(gold, 0.1, -0.1) + draw.normal(0, 0.03, gold.shape), 0, 1)
+    examples = [example(n, *np.array(LABELS)[:3][row[:3]].tolist()) for n, row in enumerate(gold)]
+    predictions = task._decided(chances, [0] * len(chances))
+    tuned = task.tuned(examples, predictions)
+    assert tuned.thresholds[:3] == pytest.approx(centres[:3], abs=0.05)
+    assert TaskSpec.from_dict(json.loads(json.dumps(tuned.to_dict())), "here") == tuned
+    again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))
+    fair = task.cross_fitted(examples, predictions)
+    assert fair is not None
+    scores = [task.score(examples, some)["macro_f1"] for some in (predictions, fair, again)]
+    assert scores[0] + 0.1 < scores[1] <= scores[2] + 0.01
+    number = {label: place for place, label in enumerate(LABELS)}
+    unusual = ClassificationTask(dataclasses.replace(tuned, thresholds=(0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9)))
+    for one in unusual._decided(chances, [0] * len(chances)):
+        assert all(PARENTS[number[label]] in {*one.chosen, ""} for label in one.chosen)
+
+
+def test_thresholds_of_other_labels_and_of_single_labels_are_refused_or_ignored() -> None:
+    with pytest.raises(ConfigError, match="one threshold for each of the 7 labels; found 2"):
+        dataclasses.replace(SPEC, thresholds=(0.2, 0.4))
+    assert "thresholds" not in SPEC.to_dict()
+    assert "label_thresholds" not in SPEC.to_dict()["settings"]
+    one = dataclasses.replace(SPEC, multi_label=False, settings=TaskSettings(label_thresholds=True), metric="accuracy")
+    task = ClassificationTask(one)
+    assert task.ignored_settings() == ["label_thresholds"]
+    assert task.why_ignored("label_thresholds") == "it needs texts with several labels each, and here a text has one"
+
+
 def test_patents_are_fine_tuned_evaluated_and_answered_with_their_parents(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     train, dev = write_patents(tmp_path / "train.jsonl", 48), write_patents(tmp_path / "dev.jsonl", 20, seed=1)
@@ -145,6 +180,18 @@ def test_patents_are_fine_tuned_evaluated_and_answered_with_their_parents(tmp_pa
     if "H04L" in answer.chosen:
         assert {"H04", "H"} <= set(answer.chosen)
     again = evaluate(tmp_path / "run", dev, task="patents")
+    each = finetune(
+        base, "patents", tmp_path / "each", train=train, dev=dev, hierarchy="cpc", label_thresholds=True,
+        **{**settings, "tune_threshold": False},
+    )  # fmt: skip
+    assert list(each.report["thresholds"]) == list(each.spec.labels)
+    assert load_any(tmp_path / "each").metadata.spec["thresholds"] == list(each.spec.thresholds)
+    (answer,) = load(tmp_path / "each", device="cpu").classify(["the film anna"])
+    limits = dict(zip(each.spec.labels, each.spec.thresholds, strict=True))
+    above = {
+        label for label, chance in zip(answer.labels, answer.probabilities, strict=True) if chance >= limits[label]
+    }
+    assert above <= set(answer.chosen)
     assert again.scores["micro_f1"] == pytest.approx(result.report["scores"]["micro_f1"]["mean"], abs=0.05)
 
 

@@ -77,7 +77,7 @@ class Sources:
 def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, TaskData, list[Example]]:
     """The task of the teacher, the labelled examples, and those without labels.
 
-    The spec has neither the threshold nor the temperature of the teacher, which are fitted to its answers.
+    The spec has neither the thresholds nor the temperature of the teacher, which are fitted to its answers.
 
     Raises:
         CheckpointError: the teacher has no task head.
@@ -127,7 +127,7 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         held_out = True
     if spec.pair is None and isinstance(one := next(iter([*train, *unlabelled])), TextExample):
         spec = dataclasses.replace(spec, pair=one.second is not None)
-    spec = dataclasses.replace(spec, threshold=None, temperature=1.0)
+    spec = dataclasses.replace(spec, threshold=None, thresholds=(), temperature=1.0)
     return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
 
 

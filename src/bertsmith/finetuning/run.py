@@ -255,6 +255,7 @@ def _finish(
         "temperature": spec.temperature,
         "threshold": spec.threshold,
         "settings": _of_advice(job, spec, results),
+        **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": chosen.name,
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),

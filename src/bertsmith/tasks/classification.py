@@ -23,6 +23,7 @@ from bertsmith.metrics.calibration import (
     LOWEST_TEMPERATURE,
     best_label_threshold,
     best_threshold,
+    best_thresholds_of_labels,
     fit_temperature,
     softmax,
 )
@@ -59,7 +60,9 @@ class ClassificationTask(TaskWithLoss):
     """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
-    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate", "tune_threshold", "both_orders"})
+    settings_used = frozenset(
+        {"long_text", "stride", "pooling", "calibrate", "tune_threshold", "label_thresholds", "both_orders"}
+    )
     class_weights: npt.NDArray[np.float32] | None = None  # [K], of the loss in training
 
     @property
@@ -157,12 +160,11 @@ class ClassificationTask(TaskWithLoss):
     def _decided(self, chances: npt.NDArray[np.float64], cut: Sequence[int]) -> list[LabelPrediction]:
         """The predictions for probabilities [E, K], with the truncated tokens of each example."""
         labels = self.spec.labels
-        threshold = DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
         decides = self.spec.threshold is not None and _has_two_sides(self.spec)
         predictions = []
-        for row, lost in zip(chances, cut, strict=True):
-            best = int(row[1] >= threshold) if decides else int(row.argmax())
-            several = tuple(labels[index] for index in np.flatnonzero(row >= threshold))
+        for row, above, lost in zip(chances, _above_thresholds(self.spec, chances), cut, strict=True):
+            best = int(above[1]) if decides else int(row.argmax())
+            several = tuple(labels[index] for index in np.flatnonzero(above))
             predictions.append(
                 LabelPrediction(
                     label=labels[best],
@@ -231,6 +233,7 @@ class ClassificationTask(TaskWithLoss):
         """The ignored settings of `Task`, plus what this number of labels has no use for."""
         ignored, settings = super().ignored_settings(), self.spec.settings
         ignored += ["calibrate"] if self.spec.multi_label and settings.calibrate else []
+        ignored += ["label_thresholds"] if settings.label_thresholds and not self.spec.multi_label else []
         ignored += ["both_orders"] if settings.both_orders and self.spec.pair is False else []
         decides = self.spec.multi_label or _has_two_sides(self.spec)
         return [*ignored, "tune_threshold"] if settings.tune_threshold and not decides else ignored
@@ -239,6 +242,8 @@ class ClassificationTask(TaskWithLoss):
         """Why a setting has no effect; see `Task.why_ignored`."""
         if name == "tune_threshold":
             return f"the threshold decides between two labels, and this task has {len(self.spec.labels)}"
+        if name == "label_thresholds":
+            return "it needs texts with several labels each, and here a text has one"
         if name == "both_orders":
             return NO_ORDER
         if name == "calibrate":
@@ -249,12 +254,12 @@ class ClassificationTask(TaskWithLoss):
         """The spec with values fitted to the dev examples: a temperature if `calibrate` is set, then a threshold.
 
         The temperature maximizes the likelihood of the dev labels; it is unchanged if there is no optimum: all answers
-        are correct, or they are no better than chance. The threshold, with `tune_threshold`, maximizes the metric.
+        are correct, or they are no better than chance. The threshold, with `tune_threshold`, maximizes the metric; with
+        `label_thresholds`, each label gets one, see `best_thresholds_of_labels`.
         """
         spec = self._calibrated(examples, predictions)
-        if spec.multi_label and spec.settings.tune_threshold:
-            asked, chances = self._gold_matrix(examples, spec.labels), _chances(predictions)
-            return dataclasses.replace(spec, threshold=best_label_threshold(asked, chances, self._thresholded))
+        if _tunes_labels(spec):
+            return self._fitted_to(self._gold_matrix(examples, spec.labels), _chances(predictions))
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return spec
         gold, _ = self.numbers(examples, predictions)
@@ -270,7 +275,7 @@ class ClassificationTask(TaskWithLoss):
     ) -> list[LabelPrediction] | None:
         """The predictions with a threshold that was fitted to the other folds; see `Task.cross_fitted`."""
         spec = self.spec
-        if spec.multi_label and spec.settings.tune_threshold:
+        if _tunes_labels(spec):
             return self._cross_fitted_labels(examples, predictions)
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return None
@@ -291,17 +296,26 @@ class ClassificationTask(TaskWithLoss):
     def _cross_fitted_labels(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> list[LabelPrediction]:
-        """The predictions of several labels with a threshold that was fitted to the other folds."""
+        """The predictions of several labels with thresholds that were fitted to the other folds."""
         gold, chances = self._gold_matrix(examples, self.spec.labels), _chances(predictions)
         result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
-            fitted = DEFAULT_THRESHOLD
+            fitted = dataclasses.replace(self.spec, threshold=None, thresholds=())
             if others.any():
-                fitted = best_label_threshold(gold[others], chances[others], self._thresholded)
+                fitted = self._fitted_to(gold[others], chances[others])
+            above = _above_thresholds(fitted, chances)
             for index in np.flatnonzero(~others).tolist():
-                chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(chances[index] >= fitted))
+                chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(above[index]))
                 result[index] = dataclasses.replace(predictions[index], chosen=chosen)
         return result
+
+    def _fitted_to(self, gold: npt.NDArray[np.bool_], chances: npt.NDArray[np.float64]) -> TaskSpec:
+        """The spec with the threshold, or the thresholds, for gold labels bool [E, K] and probabilities [E, K]."""
+        common = best_label_threshold(gold, chances, self._thresholded)
+        thresholds: tuple[float, ...] = ()
+        if self.spec.settings.label_thresholds:
+            thresholds = best_thresholds_of_labels(gold, chances, common, macro=self.spec.metric == "macro_f1")
+        return dataclasses.replace(self.spec, threshold=common, thresholds=thresholds)
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""
@@ -350,6 +364,17 @@ def _all_but_one_fold(count: int) -> Iterator[npt.NDArray[np.bool_]]:
 def _has_two_sides(spec: TaskSpec) -> bool:
     """Whether a text has one of two labels, so that a threshold decides between them."""
     return not spec.multi_label and len(spec.labels) == 2
+
+
+def _tunes_labels(spec: TaskSpec) -> bool:
+    """Whether thresholds of texts with several labels are fitted."""
+    return spec.multi_label and (spec.settings.tune_threshold or spec.settings.label_thresholds)
+
+
+def _above_thresholds(spec: TaskSpec, chances: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Whether each label is at or above its threshold, or a label below it in the hierarchy is, bool [E, K]."""
+    threshold = DEFAULT_THRESHOLD if spec.threshold is None else spec.threshold
+    return with_parents(chances >= np.array(spec.thresholds or threshold), spec.labels, spec.parents)
 
 
 def _chances(predictions: Sequence[LabelPrediction]) -> npt.NDArray[np.float64]:

@@ -51,6 +51,11 @@ class TaskSettings:
         "binary and multi-label classification: tune the threshold on the probability of a label for "
         "the best metric on the dev examples",
     )
+    label_thresholds: bool = help_field(
+        False,
+        "multi-label classification: tune a threshold for each label that 5 dev examples or more have, for the best "
+        "micro F1 or, with --metric macro_f1, the best F1 of each label; the other labels get a common one",
+    )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     query_prompt: str = help_field(
         "", "similarity, pairs, triplets: prompt before the first text of each example, and before queries in `search`"

@@ -56,6 +56,7 @@ class TaskSpec:
         unanswerable: a question may have no answer in its context.
         threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
             is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
+        thresholds: for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a
             value that is ignored.
@@ -67,7 +68,8 @@ class TaskSpec:
         settings: truncation and decoding.
 
     Raises:
-        ConfigError: `reads` is unknown, or needs two texts where examples have one.
+        ConfigError: `reads` is unknown, or needs two texts where examples have one; there are thresholds, but not one
+            for each label.
     """
 
     kind: str
@@ -81,6 +83,7 @@ class TaskSpec:
     scheme: str = ""
     unanswerable: bool = False
     threshold: float | None = None
+    thresholds: tuple[float, ...] = ()
     temperature: float = 1.0
     reads: str = "pooler"
     bilstm_cells: int = READER_CELLS
@@ -114,6 +117,13 @@ class TaskSpec:
                 fix="give pairs, or use --reads mean",
             )
 
+        if len(self.thresholds) not in (0, len(self.labels)):
+            raise ConfigError(
+                expected=f"one threshold for each of the {len(self.labels)} labels",
+                found=str(len(self.thresholds)),
+                fix="correct `thresholds` in bertsmith.json, or remove it",
+            )
+
     @property
     def title(self) -> str:
         """The name, with the kind if that is another word, for messages."""
@@ -132,6 +142,10 @@ class TaskSpec:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         if not self.parents:
             del values["parents"]
+        if not self.thresholds:
+            del values["thresholds"]
+        if not self.settings.label_thresholds:
+            del values["settings"]["label_thresholds"]
         return values
 
     @property

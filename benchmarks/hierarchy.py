@@ -1,0 +1,163 @@
+"""Labels of a hierarchy: the 6 coarse and 50 fine kinds of TREC's questions, and what tuned thresholds are worth.
+
+    python benchmarks/hierarchy.py --data DIR --model MODEL [--arms classes labels hierarchy] [--seeds 1 2 3]
+
+Arms, with the same training questions, steps and rate:
+
+* `classes`: one of the 50 fine kinds for each question (cross-entropy);
+* `labels`: the same as 50 independent labels (binary cross-entropy);
+* `hierarchy`: fine and coarse kinds as labels, `--hierarchy` with the coarse kind as the parent.
+
+Scored on the 500 questions of the official test set: for all arms how often the most probable fine kind, or one of the
+5 most probable ones, is right, and how often the most probable coarse kind is (without a hierarchy that of the most
+probable fine kind). For the arms of labels also micro and macro F1 of the fine labels (macro: of those in the test
+set), with the threshold 0.5, with a common one, and with one for each label, tuned for either score on --dev questions
+that are held out of the training set.
+
+A seed draws the training and the dev questions and starts the training. A cell (arm, seed) that is in the result file
+is not repeated. Everything runs on one thread; the processor seconds of each training are in the file.
+
+Source: Lee and Hsiang (2020), "Patent classification by fine-tuning BERT language model", for the scores at k; Li and
+Roth (2002), "Learning Question Classifiers", for the hierarchy.
+"""
+
+import argparse
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import begun, write_result
+
+import bertsmith
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.inference.loading import load_predictor
+from bertsmith.metrics.labels import accuracy, multi_label_scores, scores_at
+from bertsmith.metrics.uncertainty import spread
+from bertsmith.progress import quiet
+from bertsmith.randomness import generator
+from bertsmith.task_data.task_files import read_examples
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.label_matrices import label_matrix
+
+ARMS = {"classes": "classification", "labels": "multi-label", "hierarchy": "multi-label"}
+Row = tuple[str, str]  # question and fine kind
+
+
+def main() -> None:
+    """Fills in the cells that are missing, and prints a line for each arm."""
+    options = _options()
+    torch.set_num_threads(1)
+    described, name, done = begun("hierarchy", options.out)
+    asked = ("train", "dev", "epochs", "rate")
+    settings = {**{key: getattr(options, key) for key in asked}, "model": options.label or Path(options.model).name}
+    for seed in options.seeds:
+        for arm in options.arms:
+            key = f"{arm}, seed {seed}"
+            if key not in done:
+                with tempfile.TemporaryDirectory() as folder:
+                    done[key] = _cell(arm, seed, options, Path(folder))
+                write_result(name, {"machine": described, "settings": settings, "cells": done})
+    for arm in options.arms:
+        cells = [done[f"{arm}, seed {seed}"]["scores"] for seed in options.seeds]
+        for score in cells[0]:
+            found = spread([cell[score] for cell in cells])
+            print(f"{arm}: {score} {found.mean:.3f} ± {found.deviation:.3f}")
+
+
+def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The scores of an arm on the test set."""
+    rows = _questions(options.data / "cls/nltk/qc/train.txt")
+    order = generator(seed, "questions of a hierarchy").permutation(len(rows)).tolist()
+    sides = {
+        "train": [rows[place] for place in order[options.dev : options.dev + options.train]],
+        "dev": [rows[place] for place in order[: options.dev]],
+        "test": _questions(options.data / "cls/nltk/qc/test.txt"),
+    }
+    files = {side: folder / f"{side}.tsv" for side in sides}
+    for side, some in sides.items():
+        files[side].write_text("text\tlabel\n" + "".join(f"{text}\t{kind}\n" for text, kind in some), encoding="utf-8")
+    parents = folder / "parents.tsv"
+    parents.write_text("".join(f"{kind}\t{_coarse(kind)}\n" for kind in sorted({kind for _, kind in rows})))
+    start = time.process_time()
+    with quiet():
+        bertsmith.finetune(
+            options.model, ARMS[arm], folder / "run", train=files["train"], dev=files["dev"], seeds=1, seed=seed,
+            hierarchy=str(parents) if arm == "hierarchy" else None, epochs=options.epochs, learning_rate=options.rate,
+            keep="last", evaluate_every=10**6, precision="fp32", baselines=False,
+        )  # fmt: skip
+        seconds = time.process_time() - start
+        predictor = load_predictor(folder / "run", device="cpu")
+        dev, test = (list(read_examples(ARMS[arm], files[side]).examples) for side in ("dev", "test"))
+        found = {"dev": list(predictor.predict(dev)), "test": list(predictor.predict(test))}
+    return {"scores": _scores(predictor.task.spec, dev, test, found), "seconds": round(seconds, 1)}
+
+
+def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[str, list[Any]]) -> dict[str, float]:
+    """The scores of predictions for the test questions."""
+    every = {label: place for place, label in enumerate(spec.labels)}
+    fine = [label for label in spec.labels if ":" in label]
+    chances = np.array([one.probabilities for one in found["test"]])
+    of_fine = chances[:, [every[label] for label in fine]]
+    asked = [example.label if isinstance(example.label, str) else example.label[0] for example in test]
+    # A kind that no training question has is one more label, which is never predicted.
+    names = [*fine, *sorted(set(asked) - set(fine))]
+    gold = label_matrix([(kind,) for kind in asked], names)
+    padded = np.pad(of_fine, ((0, 0), (0, len(names) - len(fine))))
+    at = scores_at(gold, padded)
+    coarse = [_coarse(fine[place]) for place in of_fine.argmax(axis=1)]
+    if spec.parents:
+        above = sorted(set(spec.labels) - set(fine))
+        coarse = [above[place] for place in chances[:, [every[label] for label in above]].argmax(axis=1)]
+    numbers = {name: place for place, name in enumerate(sorted({_coarse(kind) for kind in names}))}
+    result = {
+        "fine, first": at["recall@1"],
+        "fine, among 5": at["recall@5"],
+        "coarse": accuracy([numbers[_coarse(kind)] for kind in asked], [numbers[kind] for kind in coarse]),
+    }
+    if spec.multi_label:
+        present = gold.any(axis=0)
+        for metric in ("micro_f1", "macro_f1"):
+            for way in ("0.5", "common", "each"):
+                settings = dataclasses.replace(
+                    spec.settings, tune_threshold=way == "common", label_thresholds=way == "each"
+                )
+                task: Any = task_for(dataclasses.replace(spec, metric=metric, settings=settings))
+                tuned: Any = task_for(task.tuned(dev, found["dev"]))
+                chosen = label_matrix([one.chosen for one in tuned.averaged([found["test"]])], names)
+                score = multi_label_scores(gold[:, present], chosen[:, present])
+                if metric == "micro_f1":
+                    score = multi_label_scores(gold, chosen)
+                result[f"{metric}, {way}"] = score[metric]
+    return {name: round(float(score), 4) for name, score in result.items()}
+
+
+def _questions(path: Path) -> list[Row]:
+    lines = (line.split(" ", 1) for line in path.read_text(encoding="latin-1").splitlines())
+    return [(" ".join(text.split()), kind) for kind, text in lines]
+
+
+def _coarse(kind: str) -> str:
+    return kind.split(":", maxsplit=1)[0]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with cls/nltk/qc/")
+    parser.add_argument("--model", default="starter", help="the encoder to fine-tune [starter]")
+    parser.add_argument("--label", help="the name of the model in the result [the folder's]")
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--train", type=int, default=1_000, help="training questions")
+    parser.add_argument("--dev", type=int, default=500, help="questions that thresholds are tuned on")
+    parser.add_argument("--epochs", type=float, default=4.0)
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--out", help="name of the result file, without .json")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
