@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
-    CorpusArgument,
+    AddressedCorpus,
     DevOption,
     JsonOption,
     MapOption,
@@ -124,7 +124,7 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: CorpusArgument,
+    corpus: AddressedCorpus,
     teacher: TeacherOption,
     out: OutOption,
     resume: ResumeRunOption = False,

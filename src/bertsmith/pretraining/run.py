@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.addresses import address_of
 from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
@@ -44,7 +45,6 @@ from bertsmith.processes.distributed import (
 from bertsmith.processes.sharding import Division
 from bertsmith.products.compiled import compile_layers
 from bertsmith.progress import tell, warn
-from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
