@@ -121,7 +121,7 @@ def _pretrain(
 ) -> TrainResult:
     """See `pretrain`; for one of the processes that train together."""
     started, rank = time.monotonic(), Rank.from_environment()
-    source = _opened(corpus, settings, rank)
+    source = open_corpus(corpus, settings, rank)
     tokenizer = source.tokenizer
     runtime.tell()
     if rank.index == 0:
@@ -183,12 +183,18 @@ def _pretrain(
     return result
 
 
-def _opened(corpus: Path, settings: PretrainingRunSettings, rank: Rank) -> Corpus:
-    """The corpus in a folder or at an address, verified once for each machine."""
+def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, verify: bool = True) -> Corpus:
+    """The corpus in a folder or at an address, verified once for each machine unless `verify` is False.
+
+    The index of one at an address is made if it is not in the cache; making it verifies the shards in any case.
+
+    Raises:
+        BertsmithError: there is none, it is damaged, or the address does not answer.
+    """
     address = address_of(corpus)
     if address is None:
         # The entropy needs every token anyway, so the digests cost little extra.
-        return on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+        return on_every_rank(lambda: Corpus.open(corpus, verify=verify and rank.local_index == 0), rank)
     cache = Path(settings.corpus_cache or "~/.cache/bertsmith/corpora").expanduser()
 
     def opened() -> Corpus:
