@@ -12,14 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith import remote
+from bertsmith import remote, uploads
+from bertsmith.addresses import address_of
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.manifest import MANIFEST
 from bertsmith.corpus.shards import Corpus
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.documents.sources import Skipped, Source, find_sources
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.remote import address_of, find_files, is_staged, open_address, staged
+from bertsmith.remote import find_files, open_address
+from bertsmith.uploads import is_staged, staged
 from corpus.samples import STORY, small_tokenizer
 from storage_server import _server, storage  # noqa: F401
 
@@ -50,7 +52,7 @@ def test_paths_are_distinguished_from_addresses() -> None:
     assert address_of(Path("file:///tmp/a.txt")) == "file:///tmp/a.txt"
     assert address_of("hdfs://host/user/x") == "hdfs://host/user/x"
     with pytest.raises(ConfigError, match="the host of an address, hdfs://HOST/"):
-        address_of("hdfs:///user/x")
+        list(find_sources(["hdfs:///user/x"]))
     for path in ("a/s3:/b.txt", "C:/texts", "http:/x", "-", "/tmp/s3://x", "s3"):
         assert address_of(path) is None
 
@@ -72,7 +74,7 @@ def test_text_at_an_address_gives_the_shards_of_the_same_text_on_disk(storage, t
 def test_a_corpus_at_an_address_is_complete_or_not_there(storage, tmp_path, monkeypatch) -> None:  # noqa: F811
     fill(storage)
     sent: list[str] = []
-    real = remote._upload
+    real = uploads._upload
 
     def upload(file: Path, address: str) -> None:
         if len(sent) == 3:
@@ -82,7 +84,7 @@ def test_a_corpus_at_an_address_is_complete_or_not_there(storage, tmp_path, monk
 
     out = Path("s3://texts/corpus")
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_upload", upload)
+        patch.setattr(uploads, "_upload", upload)
         message = r"the complete output is kept in 'corpus\.[0-9a-f]{12}\.staged/corpus'"
         with pytest.raises(RunError, match=message), staged(out, last=MANIFEST) as place:
             build_corpus(["s3://texts/a"], small_tokenizer(), place)
@@ -121,14 +123,14 @@ def test_outputs_of_one_name_are_made_in_folders_of_their_own(storage) -> None: 
 def test_the_manifest_goes_first_and_comes_last_when_a_corpus_is_replaced(storage, monkeypatch) -> None:  # noqa: F811
     fill(storage)
     order: list[str] = []
-    real = remote._upload
+    real = uploads._upload
 
     def upload(file: Path, address: str) -> None:
         order.append(f"{file.name} {storage.exists(f'texts/corpus/{MANIFEST}')}")
         storage.invalidate_cache()
         real(file, address)
 
-    monkeypatch.setattr(remote, "_upload", upload)
+    monkeypatch.setattr(uploads, "_upload", upload)
     for replace in (False, True):
         with staged(Path("s3://texts/corpus"), last=MANIFEST, replace=replace) as place:
             build_corpus(["s3://texts/a"], small_tokenizer(), place)
@@ -209,7 +211,7 @@ def test_errors_of_packages_for_other_storages_are_one_line(monkeypatch) -> None
     monkeypatch.setitem(sys.modules, "azure.core.exceptions", SimpleNamespace(AzureError=AzureError))  # type: ignore[arg-type]
     with (
         pytest.raises(RunError, match=r"to read 'az://box/a.txt'; found AzureError: no"),
-        remote._in_words("az://box/a.txt"),
+        remote.errors_in_words("az://box/a.txt"),
     ):
         raise AzureError("no such account")
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from bertsmith.addresses import address_of
 from bertsmith.errors import CheckpointError, InputError
 
 PARTIAL_SUFFIX = ".partial"
@@ -44,13 +45,30 @@ class FolderKind:
         return any(all(any(folder.glob(pattern)) for pattern in patterns) for patterns in self.marks)
 
 
+def require_local(path: Path | str, what: str = "an output") -> None:
+    """Refuses an address where only a path on this machine is read or written.
+
+    Raises:
+        InputError: it is one.
+    """
+    address = address_of(path)
+    if address is not None:
+        raise InputError(
+            expected=f"{what} on this machine",
+            found=f"the address '{address}'",
+            fix="name a local path, and copy the files with the tools of the storage",
+        )
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Yields a binary file that becomes `path` if the block ends without an error.
 
     Raises:
+        InputError: `path` is an address.
         OSError: the disk is full or the folder is not writable; `path` is unchanged.
     """
+    require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     partial = _beside(path)
@@ -77,8 +95,9 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
             those inside a run folder. The old folder is moved aside first and deleted at the end.
 
     Raises:
-        InputError: `path` exists and may not be replaced.
+        InputError: `path` exists and may not be replaced, or is an address.
     """
+    require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     _require_place(path, replace)
@@ -119,6 +138,7 @@ def require_file(path: Path, what: str) -> None:
         InputError: it is missing, not a file, empty, or unreadable.
         CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
     """
+    require_local(path, what)
     try:
         _require_regular(path)
         with open(path, "rb") as file:
@@ -141,8 +161,9 @@ def require_file_place(path: Path) -> None:
     """Checks that a file can be written to `path`, before any work goes into its content.
 
     Raises:
-        InputError: `path` is a folder or a device, or its parent folder is not writable.
+        InputError: `path` is a folder, a device or an address, or its parent folder is not writable.
     """
+    require_local(path)
     if path.exists() and not path.is_file():
         found = "a folder" if path.is_dir() else "a device or other special file"
         raise InputError(expected=f"a regular file or nothing at '{path}'", found=found, fix="choose another path")
@@ -182,8 +203,9 @@ def read_json(path: Path) -> Any:
     """The value of a JSON file.
 
     Raises:
-        InputError: the file is missing, unreadable or not JSON.
+        InputError: the file is missing, unreadable or not JSON, or `path` is an address.
     """
+    require_local(path, "a JSON file")
     try:
         _require_regular(path)
         return json.loads(path.read_bytes().decode("utf-8"))

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bertsmith.errors import RunError
+from bertsmith.files import require_local
 from bertsmith.progress import warn
 
 try:
@@ -46,7 +47,9 @@ def require_no_file(path: Path) -> None:
 
     Raises:
         RunError: there is one.
+        InputError: the place is an address.
     """
+    require_local(path, "a run folder")
     if path.exists() and not path.is_dir():
         raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
 
@@ -106,6 +109,7 @@ def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
     Raises:
         RunError: another process holds the lock, something else is in its place, or `path` is a file or cannot be
             written.
+        InputError: `path` is an address.
     """
     require_no_file(path)
     if not path.exists() and not create:
@@ -129,7 +133,9 @@ def locked_file(path: Path) -> Iterator[None]:
 
     Raises:
         RunError: another process holds the lock, or something else is in its place.
+        InputError: `path` is an address.
     """
+    require_local(path)
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     with _lock(place.with_name(f".{place.name}.lock"), path):

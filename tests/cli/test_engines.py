@@ -1,13 +1,16 @@
 """The option --engine, addresses as outputs, and what is said when a package for them is missing."""
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertsmith import remote
+from bertsmith import downloads, uploads
 from bertsmith.errors import RunError
+from cli.test_predicting import write_model
 from storage_server import _server, storage  # noqa: F401
+from tasks.task_samples import SPECS
 
 # botocore and s3fs leave sockets to the garbage collector.
 pytestmark = [
@@ -15,6 +18,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture
+def task_model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "task", "single")
 
 
 def test_without_ray_one_line_says_what_to_install(run, tmp_path, vocabulary, model, monkeypatch) -> None:
@@ -69,7 +77,7 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     assert run(*command, "--replace").code == 0
     storage.rm("texts/corpus", recursive=True)
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_upload", unanswered)
+        patch.setattr(uploads, "_upload", unanswered)
         assert "the complete output is kept in" in run(*command).err
     answer = run(*command, "--resume")
     assert answer.code == 0, answer.err
@@ -81,7 +89,7 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     storage.rm("texts/vectors", recursive=True)
     embed = ("embed", "s3://texts/in/a.txt", "--model", model, "--out", "s3://texts/vectors/x.npy")
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_upload", unanswered)
+        patch.setattr(uploads, "_upload", unanswered)
         assert "the complete output is kept in" in run(*embed).err
     answer = run(*embed, "--resume")
     assert answer.code == 0, answer.err
@@ -91,6 +99,93 @@ def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, s
     assert local.code == 0, local.err
     assert storage.cat_file("texts/vectors/x.npy") == (tmp_path / "x.npy").read_bytes()
     assert storage.exists("texts/vectors/x.npy.json")
+    assert not list(tmp_path.glob("*.staged"))
+
+
+REFUSED = (
+    ("pretrain", "corpus", "--size", "tiny", "--steps", 1, "--out"),
+    ("finetune", "--model", "starter", "--task", "spam", "--out"),
+    ("distill", "--teacher", "starter", "--out"),
+    ("adapt", "starter", "texts", "--out"),
+    ("demo", "--out"),
+    ("vectors", "x.npy", "--center", "--out"),
+    ("vectors", "static", "--model", "starter", "--out"),
+    ("vectors", "train", "texts", "--out"),
+    ("compare", "--task", "spam", "--out"),
+    ("train-translation", "pairs.tsv", "--out"),
+    ("convert", "starter"),
+    ("vocab", "texts", "--out", "v.txt", "--report"),
+    ("check",),
+    ("report",),
+)
+
+
+@pytest.mark.parametrize("command", REFUSED, ids=lambda command: " ".join(map(str, command[:2])))
+def test_other_paths_at_addresses_are_refused_before_any_work(run, command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = run(*command, "memory://box/place")
+    assert (answer.code, answer.out) == (1, "")
+    assert "on this machine; found the address 'memory://box/place'; name a local path" in answer.err
+    assert answer.err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_vocabulary_model_and_labelled_files_at_addresses_are_copied(
+    run,
+    tmp_path,
+    vocabulary,
+    task_model,
+    storage,  # noqa: F811
+    monkeypatch,
+) -> None:
+    """The whole answer is that of the same files on a disk."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(downloads, "CACHE", tmp_path / "cache")
+    storage.put(str(task_model), "texts/models/spam", recursive=True)
+    storage.put(str(vocabulary), "texts/vocab.txt")
+    (tmp_path / "mails.csv").write_text(
+        "text,label\n" + "".join(f"the film was {one},{one}\n" for one in SPECS["single"].labels)
+    )
+    storage.put("mails.csv", "texts/mails.csv")
+    lines = b"he bought the mask\n\nthe man went to store\n"
+    at, here = "s3://texts/models/spam", task_model
+    for command in (
+        ("tokenize", "--vocab", {at: "s3://texts/vocab.txt", here: vocabulary}),
+        ("tokenize", "--model", {}),
+        ("predict", "--model", {}),
+        ("predict", "--model", {}, "--also", {}),
+        ("predict", "--data", {at: "s3://texts/mails.csv", here: "mails.csv"}, "--model", {}),
+        ("evaluate", "--data", {at: "s3://texts/mails.csv", here: "mails.csv"}, "--model", {}, "--json"),
+    ):
+        answers = [
+            run(*(one.get(place, place) if isinstance(one, dict) else one for one in command), stdin=lines)
+            for place in (at, here)
+        ]
+        assert [answer.code for answer in answers] == [0, 0], answers
+        assert answers[0].out == answers[1].out != ""
+
+
+def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model, storage, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    lines = b"he bought the mask\n\nthe man went to store\n" * 3
+    predict = ("predict", "--model", task_model, "--device", "cpu", "--out")
+    assert run(*predict, "here.jsonl", stdin=lines).code == 0
+    there = (*predict, "s3://texts/new/there.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(uploads, "_upload", unanswered)
+        assert "the complete output is kept in" in run(*there, stdin=lines).err
+    answer = run(*there, "--resume", stdin=lines)
+    assert (answer.code, answer.out) == (0, "s3://texts/new/there.jsonl\n"), answer.err
+    assert storage.cat_file("texts/new/there.jsonl") == (tmp_path / "here.jsonl").read_bytes()
+    assert storage.find("texts") == ["texts/new/there.jsonl"]
+    assert "found an existing output" in run(*there, stdin=lines).err
+    assert run(*there, "--replace", stdin=lines).code == 0
+    (tmp_path / "mails.csv").write_text("text\nhe bought the mask\n")
+    table = ("--data", "mails.csv", "--out")
+    for place in ("s3://texts/new/table.csv", "table.csv"):
+        answer = run(*predict[:-1], *table, place)
+        assert answer.code == 0, answer.err
+    assert storage.cat_file("texts/new/table.csv") == (tmp_path / "table.csv").read_bytes()
     assert not list(tmp_path.glob("*.staged"))
 
 

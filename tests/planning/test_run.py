@@ -3,12 +3,13 @@
 import json
 import re
 
+import fsspec
 import pytest
 
 import bertsmith
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError
-from bertsmith.planning.plan import seconds_of, steps_of
+from bertsmith.planning.plan import seconds_of, size, steps_of
 from bertsmith.planning.run import plan_pretraining
 from bertsmith.training.budget import Durations
 from bertsmith.training.clock import RESERVE
@@ -59,6 +60,31 @@ def test_measuring_trains_nothing_and_writes_nothing(corpus):
         found = plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
     assert {path: path.read_bytes() for path in corpus.parent.rglob("*") if path.is_file()} == before
     assert found.steps == 5
+
+
+def test_a_corpus_at_an_address_is_planned_as_on_a_disk(corpus, tmp_path):
+    memory = fsspec.filesystem("memory")
+    memory.put(str(corpus), "/plans/corpus", recursive=True)
+    settings = {**RUN, "device": "h200", "passes": 3}
+    streamed = plan_pretraining("memory://plans/corpus", **settings, corpus_cache=str(tmp_path / "cache"))
+    memory.rm("/plans", recursive=True)
+    assert {**streamed.to_dict(), "settings": 0} == {**plan_pretraining(corpus, **settings).to_dict(), "settings": 0}
+
+
+def test_a_plan_says_when_the_run_ends_and_how_much_memory_it_may_keep(measured):
+    lines = dict(line.split(": ", 1) for line in measured.lines())
+    assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d \d\d:\d\d .+, if it starts now", lines["ends"])
+    peak = measured.memory.peak("cpu")
+    assert measured.memory.total < peak == measured.to_dict()["bytes"]["peak"]
+    assert f"at most about {size(peak)} with what a training keeps free" in lines["memory of a process"]
+    assert measured.memory.peak("cuda") == measured.memory.total
+
+
+def test_a_run_that_may_not_fit_is_noted(corpus):
+    settings = {"rows_per_step": 2048, "micro_tokens": 10**6, "device": "l4"}
+    small, large = (gpu_plan(corpus, **settings, size=name) for name in ("tiny", "large"))
+    assert not any("may need" in note for note in small.notes)
+    assert any("may need" in note and "lower --micro-tokens" in note for note in large.notes)
 
 
 def test_layers_that_are_computed_again_keep_less(corpus, measured, tmp_path):

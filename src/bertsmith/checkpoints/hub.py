@@ -10,7 +10,9 @@ from pathlib import Path
 import huggingface_hub
 
 import bertsmith
+from bertsmith.addresses import address_of
 from bertsmith.checkpoints.weights import WEIGHT_FILES
+from bertsmith.downloads import local_copy
 from bertsmith.errors import InputError
 
 STARTER = "starter"
@@ -66,7 +68,7 @@ def resolve(
     """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
 
     Args:
-        source: a path, "starter" for the model in the package, or an id.
+        source: a path, an address such as `s3://bucket/model`, "starter" for the model in the package, or an id.
         cache: folder of fetched models; by default the one that all tools for the hub share.
         endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
@@ -78,6 +80,8 @@ def resolve(
     """
     if Path(source).exists():
         return Path(source)
+    if address_of(source) is not None:
+        return local_copy(source)
     if str(source) == STARTER:
         return _STARTER_FOLDER
     if not is_hub_id(source):

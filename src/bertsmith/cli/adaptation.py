@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, ResumeRunOption, given, print_json, print_table, say
+from bertsmith.cli.options import COPIED, JsonOption, ResumeRunOption, given, print_json, print_table, say
 from bertsmith.settings import require
 
 
@@ -27,6 +27,7 @@ def adapt(
     texts: Annotated[
         list[Path],
         typer.Argument(metavar="TEXT...", help="domain text: .txt, .jsonl or .parquet (also .gz, .zst), or folders"),
+        COPIED,
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the adapted model")
@@ -37,14 +38,17 @@ def adapt(
             metavar="TEXT",
             help="other text, on which forgetting is measured; repeatable [the documentation on this machine]",
         ),
+        COPIED,
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="a task of the domain, as in `finetune`; scored before and after"),
     ] = None,
-    train: Annotated[Path | None, typer.Option(metavar="FILE", help="with --task: the training file")] = None,
+    train: Annotated[Path | None, typer.Option(metavar="FILE", help="with --task: the training file"), COPIED] = None,
     dev: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="with --task: the dev file [a tenth of the training examples]")
+        Path | None,
+        typer.Option(metavar="FILE", help="with --task: the dev file [a tenth of the training examples]"),
+        COPIED,
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, max=1000, help="with --task: fine-tunings of each model [as in `finetune`]")

@@ -38,7 +38,7 @@ from bertsmith.cli import (
 from bertsmith.cli.options import note, with_settings
 from bertsmith.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.errors import BertsmithError
-from bertsmith.remote import address_of
+from bertsmith.remote import require_host
 
 # Rounds that a waiting thread of torch spins before it sleeps: about 25 microseconds, as long as the pauses between the
 # products of a forward pass. benchmarks/busy_machine.py --spins compares other values.
@@ -347,7 +347,7 @@ def main() -> None:
     called = next((command for command in COMMANDS if command.name == chosen), None)
     try:
         for argument in sys.argv[1:]:
-            address_of(argument.rpartition("=")[2])  # what is wrong with one cannot be seen in a `Path`
+            require_host(argument.rpartition("=")[2])  # what is wrong with one cannot be seen in a `Path`
         require_one_process(chosen, [command.name for command in COMMANDS if command.trains])
         code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
     except SystemExit:

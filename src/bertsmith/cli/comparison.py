@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, MapOption, given, label_map, print_table, say
+from bertsmith.cli.options import COPIED, DeviceOption, MapOption, given, label_map, print_table, say
 
 
 def compare_settings() -> Sequence[type]:
@@ -26,10 +26,11 @@ def compare(
         str | None,
         typer.Option(metavar="NAME", help="the format of FILE: a task as in `finetune --task` [classification]"),
     ] = None,
-    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the examples]")] = None,
+    dev: Annotated[Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the examples]"), COPIED] = None,
     corpus: Annotated[
         list[Path] | None,
         typer.Option(metavar="TEXT", help="text that systems read: files, folders, or one corpus folder; repeatable"),
+        COPIED,
     ] = None,
     systems: Annotated[
         str,

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
+    AS_ADDRESS,
+    COPIED,
     CasedOption,
     CorpusArgument,
     EngineOption,
@@ -22,12 +24,13 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
-from bertsmith.remote import is_staged, staged
 from bertsmith.settings import require
+from bertsmith.uploads import is_staged, staged
 
 EvaluationOption = Annotated[
     list[Path] | None,
     typer.Option("--evaluation", metavar="FILE", help="evaluation texts that should not be in the corpus; repeatable"),
+    COPIED,
 ]
 
 
@@ -41,7 +44,7 @@ def corpus_settings() -> Sequence[type]:
 
 def corpus(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; must not exist yet")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; must not exist yet"), AS_ADDRESS],
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
-    CorpusArgument,
+    AddressedCorpus,
     DevOption,
     JsonOption,
     MapOption,
@@ -124,7 +124,7 @@ def corpus_settings() -> Sequence[type]:
 
 
 def distill_corpus(
-    corpus: CorpusArgument,
+    corpus: AddressedCorpus,
     teacher: TeacherOption,
     out: OutOption,
     resume: ResumeRunOption = False,
@@ -134,8 +134,8 @@ def distill_corpus(
 
     The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. That of --method
     vectors learns to give the vectors of any encoder, whatever its vocabulary: --student mini makes a new model, and a
-    folder continues one. Fine-tune the student, or name it as --student of `bertsmith distill`. Ctrl-C writes a checkpoint and exits with code 130; --resume continues
-    from there.
+    folder continues one. Fine-tune the student, or name it as --student of `bertsmith distill`. Ctrl-C writes a
+    checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.library.distillation import distill_corpus as run_on_corpus
     from bertsmith.pretraining.summary import summary_lines

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
+    COPIED,
     DevOption,
     HeadOption,
     MapOption,
@@ -45,7 +46,7 @@ def finetune(
     task: TaskOption,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the best model")],
     train: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples")
+        Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples"), COPIED
     ] = None,
     dev: DevOption = None,
     seeds: SeedsOption = None,
@@ -68,6 +69,7 @@ def finetune(
             help="first continue the pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or "
             "the training file itself",
         ),
+        COPIED,
     ] = None,
     continue_minutes: Annotated[float | None, typer.Option(help="with --continue-on: for how many minutes [2]")] = None,
     continue_steps: Annotated[int | None, typer.Option(help="with --continue-on: steps instead of minutes")] = None,

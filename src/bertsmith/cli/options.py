@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from bertsmith.addresses import address_of
+from bertsmith.downloads import local_copy
+from bertsmith.files import require_local
 from bertsmith.progress import counted, visible
 from bertsmith.settings import help_lines, require
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from bertsmith.heads.own_head import OwnHead
 
 Settings = TypeVar("Settings")
+# What a command does with an address in a parameter of the type Path, next to its option in `Annotated`; it is refused
+# if there is neither.
+AS_ADDRESS, COPIED = "the command reads or writes it there", "a local copy is read"
 _JSON_KEEPS = re.compile(r"[\x7f-\x9f]")  # control characters that json.dumps leaves as they are
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
@@ -74,8 +80,13 @@ MapOption = Annotated[
     ),
 ]
 ResumeRunOption = Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")]
+AddressedCorpus = Annotated[
+    Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote, or its address"), AS_ADDRESS
+]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
-DevOption = Annotated[Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")]
+DevOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]"), COPIED
+]
 SeedsOption = Annotated[
     int | None, typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]")
 ]
@@ -90,6 +101,7 @@ VERIFY = typer.Option("--verify", help="first compare every file of the model wi
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
+    AS_ADDRESS,
 ]
 
 
@@ -114,11 +126,15 @@ def with_settings(
     names = {parameter.name for parameter in own} | {name for settings in classes for name in help_lines(settings)}
     reads_model = not names.isdisjoint(MODEL_PARAMETERS)
 
+    treatments = {one.name: next((mark for mark in (AS_ADDRESS, COPIED) if mark in _marks(one)), None) for one in own}
+    treatments |= dict.fromkeys(MODEL_PARAMETERS, COPIED)
+
     @functools.wraps(command)
-    def wrapper(*arguments: Any, **values: Any) -> None:
+    def wrapper(**values: Any) -> None:
+        values = {name: _on_this_machine(name, value, treatments.get(name)) for name, value in values.items()}
         if reads_model and values.pop("verify"):
             _verify({name: values.get(name) for name in MODEL_PARAMETERS})
-        command(*arguments, **values)
+        command(**values)
 
     if reads_model:
         verify = inspect.Parameter(
@@ -145,6 +161,34 @@ def with_settings(
                 )
     wrapper.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
     return wrapper
+
+
+def _marks(parameter: inspect.Parameter) -> Sequence[object]:
+    """What stands next to the type of a parameter in `Annotated`."""
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+def _on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
+    """The value of a parameter, with a local copy in place of an address where one is read.
+
+    Args:
+        treatment: `AS_ADDRESS`, `COPIED` or None, which refuses the address of a `Path`.
+
+    Raises:
+        BertsmithError: an address is refused, or cannot be copied.
+    """
+    if isinstance(value, list):
+        return [_on_this_machine(name, one, treatment) for one in value]
+    if treatment == AS_ADDRESS or not isinstance(value, str | Path):
+        return value
+    if treatment is None:
+        if isinstance(value, Path):
+            require_local(value, f"a path for {name.replace('_', ' ')}")
+        return value
+    if address_of(value) is not None:
+        return type(value)(local_copy(value))
+    name_before, _, source = str(value).partition("=")  # of a server's model: NAME=DIR
+    return value if address_of(source) is None else f"{name_before}={local_copy(source)}"
 
 
 def _verify(models: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CorpusArgument, given, note, print_json, say
+from bertsmith.cli.options import AddressedCorpus, given, note, print_json, say
 from bertsmith.cli.pretraining import pretrain_settings
 
 
@@ -17,7 +17,7 @@ def plan_settings() -> Sequence[type]:
 
 
 def plan(
-    corpus: CorpusArgument,
+    corpus: AddressedCorpus,
     json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text; --rates reads it")] = False,
     **values: Any,
 ) -> None:

@@ -1,13 +1,17 @@
 """Commands for fine-tuned models: evaluation, int8, prediction, the table of GLUE."""
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertsmith.addresses import address_of
 from bertsmith.cli.options import (
+    AS_ADDRESS,
+    COPIED,
     AlsoOption,
     DeviceOption,
     EngineOption,
@@ -27,9 +31,12 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
 from bertsmith.settings import require
+from bertsmith.uploads import staged
 
 if TYPE_CHECKING:
+    from bertsmith.datasets.examples import Example
     from bertsmith.library.labelled import Evaluation, Int8Report
+    from bertsmith.tasks.task import Prediction
 
 
 def evaluate_settings() -> Sequence[type]:
@@ -41,7 +48,9 @@ def evaluate_settings() -> Sequence[type]:
 
 def evaluate(
     model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task"), COPIED
+    ],
     task: FormatOption = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -87,6 +96,7 @@ def quantize(
         typer.Option(
             metavar="FILE", help="examples that the model was not trained on: with labels, or for vectors also texts"
         ),
+        COPIED,
     ],
     task: FormatOption = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
@@ -123,9 +133,10 @@ def predict(
             help="instead of stdin: a table (.csv, .tsv, .jsonl, .parquet), or another file of the model's task; "
             "labels are not needed",
         ),
+        COPIED,
     ] = None,
     test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
+        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels"), COPIED
     ] = None,
     task: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for an MNLI model")
@@ -140,6 +151,7 @@ def predict(
             help="print nothing, and write to this file: the objects of --json (.jsonl), or with --data the table with "
             "columns prediction and probability (.csv)",
         ),
+        AS_ADDRESS,
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="with a .jsonl file: resume an unfinished one; give the same lines again")
@@ -158,7 +170,8 @@ def predict(
     {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
     {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
     sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the
-    predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
+    predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk. FILE may be
+    an address such as s3://bucket/x.jsonl.
     """
     from bertsmith.datasets.examples import is_blank
     from bertsmith.library import lines, prediction_tables
@@ -170,7 +183,7 @@ def predict(
     require(
         data is None or (test is None and engine == "local"),
         expected="a single source of texts with --data",
-        found="--test" if test is not None else "--engine",
+        found="--test" if test is not None else f"--engine {engine}, which predicts texts on stdin",
         fix="leave one of the two out",
     )
     require(
@@ -182,7 +195,7 @@ def predict(
     require(
         test is None or engine == "local",
         expected="texts on stdin for a cluster",
-        found="--engine with --test",
+        found=f"--engine {engine} with --test",
         fix="leave one of the two out",
     )
     require(
@@ -197,12 +210,17 @@ def predict(
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
-    if data is not None:
+    held = contextlib.ExitStack()
+    place = None if out is None else held.enter_context(staged(out, replace=replace))
+    if resume and place is not None and place != out and place.exists():
+        note(f"the predictions in '{place}' are complete; they are uploaded")
+        answered: Iterator[tuple[Example, Prediction]] = iter(())
+    elif data is not None:
         options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
-        if out is None:
+        if place is None:
             answered = prediction_tables.predict_file(model, data, **options)
         else:
-            answered = prediction_tables.write_predictions(model, data, out, replace=replace, **options)
+            answered = prediction_tables.write_predictions(model, data, place, replace=replace, **options)
     elif test is None:
         stdin = stdin_bytes()
         total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
@@ -215,32 +233,33 @@ def predict(
             head=own,
             also=also or (),
             engine=engine,
-            out=out,
+            out=place,
             resume=resume,
             replace=replace,
         )
     elif submission is not None:
-        place = lines.write_submission(
+        written = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
         )
-        say(str(place))
+        say(str(written))
         return
     else:
         answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
     cut_texts = cut_tokens = empty = 0
-    for example, prediction in answered:
-        cut_texts += prediction.cut_tokens > 0
-        cut_tokens += prediction.cut_tokens
-        empty += is_blank(example)
-        if out is not None:
-            continue
-        if json:
-            print_json({"id": example.id, **prediction.to_dict()})
-        else:
-            say(prediction.line())
+    with held:
+        for example, prediction in answered:
+            cut_texts += prediction.cut_tokens > 0
+            cut_tokens += prediction.cut_tokens
+            empty += is_blank(example)
+            if out is not None:
+                continue
+            if json:
+                print_json({"id": example.id, **prediction.to_dict()})
+            else:
+                say(prediction.line())
     note_cut(cut_texts, cut_tokens)
     if out is not None:
-        say(str(out))
+        say(address_of(out) or str(out))
     if empty:
         note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
 

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CorpusArgument, ReplaceOutOption, given, note, say, settings_from
+from bertsmith.cli.options import (
+    COPIED,
+    AddressedCorpus,
+    CorpusArgument,
+    ReplaceOutOption,
+    given,
+    note,
+    say,
+    settings_from,
+)
 
 
 def demo(
@@ -16,6 +25,7 @@ def demo(
         typer.Option(
             "--text", metavar="PATH", help="files or folders to use instead of the documentation on this machine"
         ),
+        COPIED,
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
 ) -> None:
@@ -64,7 +74,7 @@ def pretrain_settings() -> Sequence[type]:
 
 
 def pretrain(
-    corpus: CorpusArgument,
+    corpus: AddressedCorpus,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model")],
     resume: Annotated[
         bool,

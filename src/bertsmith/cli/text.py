@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, note, print_table
+from bertsmith.cli.options import COPIED, CasedOption, RulesOption, note, print_table
 from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 VocabularyOption = Annotated[
     Path | None,
     typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line; or a tokenizer.json, or its folder"),
+    COPIED,
 ]
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="use the tokenizer of a model")]
 

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bertsmith.addresses import address_of
 from bertsmith.cli.options import (
+    AS_ADDRESS,
     DeviceOption,
     EngineOption,
     JsonOption,
@@ -18,8 +20,8 @@ from bertsmith.cli.options import (
 )
 from bertsmith.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
 from bertsmith.progress import counted
-from bertsmith.remote import address_of, staged
 from bertsmith.settings import require
+from bertsmith.uploads import staged
 
 if TYPE_CHECKING:
     from bertsmith.vectors.jobs import VectorSummary
@@ -30,7 +32,7 @@ FileArgument = Annotated[
         metavar="FILE", help="one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
     ),
 ]
-OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet")]
+OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet"), AS_ADDRESS]
 ColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="column of a table with the texts [detected]; with -, of JSON lines")
 ]
@@ -110,7 +112,7 @@ def embed(
 def features(
     file: FileArgument,
     model: ModelOption,
-    out: Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy, .parquet or .jsonl")],
+    out: Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy, .parquet or .jsonl"), AS_ADDRESS],
     layers: LayersOption = "last",
     words: Annotated[
         str, typer.Option(help="vector of a word: first (that of its first piece) or mean (of all its pieces)")

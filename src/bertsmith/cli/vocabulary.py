@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import (
+    AS_ADDRESS,
     CasedOption,
     EngineOption,
     RulesOption,
@@ -20,8 +21,8 @@ from bertsmith.cli.options import (
 from bertsmith.files import write_json
 from bertsmith.locks import locked_file
 from bertsmith.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
-from bertsmith.remote import staged
 from bertsmith.settings import require
+from bertsmith.uploads import staged
 
 
 def vocab_settings() -> Sequence[type]:
@@ -33,7 +34,7 @@ def vocab_settings() -> Sequence[type]:
 
 def vocab(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="output file")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="output file"), AS_ADDRESS],
     size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
     cased: CasedOption = False,
     rules: RulesOption = None,

@@ -18,10 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from bertsmith.addresses import address_of
 from bertsmith.documents.sources import Skipped, Source
 from bertsmith.errors import RunError
 from bertsmith.files import atomic_file, digest_bytes, read_json, write_json
-from bertsmith.remote import address_of
 
 STARTED = "started.json"
 COMPLETE = "complete.json"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.addresses import address_of
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
@@ -34,7 +35,6 @@ from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, started_before
 from bertsmith.progress import counted, tell
-from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
 from bertsmith.training.result import TrainResult

@@ -21,8 +21,9 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from bertsmith.addresses import address_of
 from bertsmith.errors import InputError
-from bertsmith.remote import address_of, find_files, open_any
+from bertsmith.remote import find_files, open_any, require_host
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 16 * 2**20  # bytes; longer lines are cut, and the cuts are counted
@@ -104,6 +105,7 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
         if str(path) == STDIN:
             yield Source(STDIN, "text", None, named=True, size=0)
             continue
+        require_host(path)
         if address := address_of(path):
             yield from _at_address(address)
             continue

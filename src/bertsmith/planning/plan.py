@@ -6,6 +6,7 @@ its checkpoints.
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 from bertsmith.errors import ConfigError
@@ -18,6 +19,8 @@ from bertsmith.settings import to_dict
 from bertsmith.training.budget import EVALUATIONS, Durations
 from bertsmith.training.clock import RESERVE
 from bertsmith.training.settings import TrainSettings
+
+_CENTURY = 100 * 365.25 * 24 * 3600  # seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,9 +77,11 @@ class RunPlan:
         how = {ESTIMATED: f"estimated at {s.utilization:.0%} of the peak", MEASURED: "measured here"}
         parts = [f"{name} {size(value)}" for name, value in vars(memory).items() if name != "checkpoint" and value]
         fits = f" of {size(self.available)}" if self.available else ""
+        peak = memory.peak(rate.kind)
+        most = f", at most about {size(peak)} with what a training keeps free" if peak > memory.total else ""
         found = [
             f"model: {amount(self.parameters)} parameters, {self.precision}",
-            f"memory of a process: {size(memory.total)}{fits} ({', '.join(parts)}), besides Python and torch",
+            f"memory of a process: {size(memory.total)}{fits} ({', '.join(parts)}){most}, besides Python and torch",
             f"disk: {size(memory.checkpoint)} for each checkpoint",
             f"rate: {amount(rate.tokens_per_second)} tokens/s, {rate.seconds_per_step:.3g} s for a step of "
             f"{amount(rate.tokens_per_step)} tokens on {rate.device} ({how.get(rate.source, 'from a plan')})",
@@ -84,6 +89,7 @@ class RunPlan:
             f"{'pass' if self.passes == 1 else 'passes'} over the corpus",
             f"time: {duration(self.hours * 3600)} ({self.hours:.3g} hours) on {counted(s.machines, 'machine')} with "
             f"{counted(ranks, 'process', 'processes')}" + ("" if self.price is None else f", price {self.price:,.2f}"),
+            f"ends: {ending(self.hours * 3600)}, if it starts now",
             f"time goes to: {shares(self.seconds)}",
         ]
         if self.work.total:
@@ -92,6 +98,7 @@ class RunPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
+        peak = self.memory.peak(self.rates.kind)
         return {
             "parameters": self.parameters,
             "precision": self.precision,
@@ -103,7 +110,7 @@ class RunPlan:
             "hours": round(self.hours, 6),
             "price": None if self.price is None else round(self.price, 2),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "bytes": {**vars(self.memory), "total": self.memory.total, "available": self.available},
+            "bytes": {**vars(self.memory), "total": self.memory.total, "peak": peak, "available": self.available},
             "operations_per_step": dict(vars(self.work)),
             "rates": self.rates.to_dict(),
             "settings": to_dict(self.settings),
@@ -157,6 +164,21 @@ def seconds_of(steps: int, training: TrainSettings, durations: Durations, start:
         "evaluations": evaluations * durations.evaluation,
         "checkpoints": (checkpoints + model_folder) * durations.checkpoint,
     }
+
+
+def ending(seconds: float, start: datetime | None = None) -> str:
+    """When something ends that takes some seconds, in the time zone of this machine.
+
+    Args:
+        start: when it starts [now].
+
+    >>> ending(90_000, datetime.fromisoformat("2018-10-11T09:30+00:00")), ending(1e12)
+    ('Fri 2018-10-12 10:30 UTC', 'in more than 100 years')
+    """
+    if seconds > _CENTURY:
+        return "in more than 100 years"
+    end = (start or datetime.now().astimezone()) + timedelta(seconds=seconds)
+    return f"{end:%a %Y-%m-%d %H:%M %Z}"
 
 
 def size(count: int) -> str:

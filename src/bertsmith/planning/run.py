@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 
-from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError
-from bertsmith.planning.memory import bare_model, counts_activations, memory_of
-from bertsmith.planning.plan import RunPlan, seconds_of, steps_of
+from bertsmith.planning.memory import ProcessMemory, bare_model, counts_activations, memory_of
+from bertsmith.planning.plan import RunPlan, seconds_of, size, steps_of
 from bertsmith.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
 from bertsmith.planning.settings import PlanSettings
 from bertsmith.pretraining.fit import check_fit, check_precision
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import config_of, new_model, workload_of
+from bertsmith.pretraining.run import config_of, new_model, open_corpus, workload_of
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.products.work import Work
@@ -38,13 +37,15 @@ _GPU, _CPU = "cuda", "cpu"
 
 
 def plan_pretraining(corpus: Path | str, **settings: Any) -> RunPlan:
-    """What a pre-training with these settings will take: memory, steps, hours; nothing is written.
+    """What a pre-training with these settings will take: memory, steps, hours.
+
+    Nothing is written but the index of a corpus at an address, which the run needs too.
 
     The rates are those of a few real steps on this machine, unless `device` names a GPU that is not here, or `rates` a
     plan that was written elsewhere.
 
     Args:
-        corpus: a folder that `build_corpus` wrote.
+        corpus: a folder that `build_corpus` wrote, or its address.
         settings: fields of PlanSettings, and the settings of `pretrain` by name; without a budget, the plan is for
             `passes` over the corpus.
 
@@ -71,7 +72,7 @@ class _Planning:
             self.gpu = named_gpu(own.device)
         self.is_here = self.gpu is None and own.rates is None
         self.started = time.monotonic()
-        self.corpus = Corpus.open(Path(corpus), verify=self.is_here)
+        self.corpus = open_corpus(Path(corpus), self.run, Rank(), verify=self.is_here)
         self.config = config_of(self.run, self.data, self.corpus)
         if self.is_here:
             check_fit(self.config, self.run, self.data, self.corpus)
@@ -134,6 +135,7 @@ class _Planning:
             recomputes=self.training.activation_checkpointing,
             processes=self.divided_among,
         )
+        available = rates.memory if is_gpu else rates.memory // own.processes
         return RunPlan(
             parameters=self.parameters,
             precision=precision,
@@ -144,10 +146,10 @@ class _Planning:
             passes=steps * text / corpus_tokens,
             rates=rates,
             memory=memory,
-            available=rates.memory if is_gpu else rates.memory // own.processes,
+            available=available,
             work=work,
             seconds=seconds,
-            notes=tuple(self._notes(rates, ranks)),
+            notes=tuple(self._notes(rates, ranks, memory, available)),
             settings=own,
         )
 
@@ -220,7 +222,7 @@ class _Planning:
             sequences=mean(plan.sequences for plan in plans),
         )
 
-    def _notes(self, rates: Rates, ranks: int) -> list[str]:
+    def _notes(self, rates: Rates, ranks: int, memory: ProcessMemory, available: int) -> list[str]:
         notes = []
         if rates.source == ESTIMATED:
             notes.append(
@@ -239,6 +241,11 @@ class _Planning:
             )
         if rates.source == MEASURED and not rates.seconds_per_checkpoint:
             notes.append("there is no room for a checkpoint among the temporary files, so its time is not counted")
+        if available and (needed := memory.peak(rates.kind)) > available:
+            notes.append(
+                f"a process may need {size(needed)}, more than the {size(available)} that there are for it: lower "
+                "--micro-tokens, use --activation-checkpointing, or --shard with several processes"
+            )
         if not counts_activations(self.config):
             notes.append(f"the activations of {self.config.display_name} are not counted in the memory")
         return notes

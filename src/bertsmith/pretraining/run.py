@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.addresses import address_of
 from bertsmith.checkpoints.architectures import read_config, require_architecture
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
@@ -43,7 +44,6 @@ from bertsmith.processes.distributed import (
 from bertsmith.processes.sharding import Division
 from bertsmith.products.compiled import compile_layers
 from bertsmith.progress import tell, warn
-from bertsmith.remote import address_of
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.training.clock import Clock
@@ -56,7 +56,6 @@ from bertsmith.training.teaching import Teaching
 PLACES = ("corpus", "run.init", "run.config", "run.corpus_cache", "run.cache_megabytes")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
-
 # Settings that earlier releases did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {"contiguous": False, "compile": False, **dict.fromkeys(LANGUAGES, False)}
 
@@ -82,7 +81,7 @@ def pretrain(
             if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
             `torchrun` has restarted the processes, the run that they had started is resumed in any case.
         on_evaluation: see `train`.
-        teaching: a teacher to learn from, with an objective of masked pieces alone.
+        teaching: a teacher to learn from, with an objective of masked pieces.
         by_processor: a budget in minutes counts processor time, see `Clock`; for a single process on a CPU.
 
     Raises:
@@ -125,7 +124,7 @@ def _pretrain(
 ) -> TrainResult:
     """See `pretrain`; for one of the processes that train together."""
     rank = Rank.from_environment()
-    source = _opened(corpus, settings, rank)
+    source = open_corpus(corpus, settings, rank)
     tokenizer = source.tokenizer
     runtime.tell()
     if rank.index == 0:
@@ -178,9 +177,8 @@ def _pretrain(
                 continued_from=before,
                 scores=result.scores,
             )
-            trains_own = teaching is None or teaching.trains_own
-            parts = (*(workload.objective.trained_parts if trains_own else ()), *carried)
-            save_pretrained(folder, model, tokenizer, metadata, trained=parts, replace=True)
+            own = workload.objective.trained_parts if teaching is None or teaching.trains_own else ()
+            save_pretrained(folder, model, tokenizer, metadata, trained=(*own, *carried), replace=True)
 
         result = train(
             workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, clock=clock
@@ -189,12 +187,18 @@ def _pretrain(
     return result
 
 
-def _opened(corpus: Path, settings: PretrainingRunSettings, rank: Rank) -> Corpus:
-    """The corpus in a folder or at an address, verified once for each machine."""
+def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, verify: bool = True) -> Corpus:
+    """The corpus in a folder or at an address, verified once for each machine unless `verify` is False.
+
+    The index of one at an address is made if it is not in the cache; making it verifies the shards in any case.
+
+    Raises:
+        BertsmithError: there is none, it is damaged, or the address does not answer.
+    """
     address = address_of(corpus)
     if address is None:
         # The entropy needs every token anyway, so the digests cost little extra.
-        return on_every_rank(lambda: Corpus.open(corpus, verify=rank.local_index == 0), rank)
+        return on_every_rank(lambda: Corpus.open(corpus, verify=verify and rank.local_index == 0), rank)
     cache = Path(settings.corpus_cache or "~/.cache/bertsmith/corpora").expanduser()
 
     def opened() -> Corpus:
@@ -342,8 +346,7 @@ def _first_model(
     The history is `continued_from` of the metadata, None for a new model.
     The pooler is such a part: fine-tuning starts better from the pooler of the source than from a random one.
     """
-    objective = OBJECTIVES[data.objective]
-    changes: dict[str, Any] = {"is_causal": objective.is_causal}
+    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.init is not None:
         folder = load_any(settings.init)
         if settings.dropout is not None:
@@ -356,8 +359,8 @@ def _first_model(
         if missing := sorted(set(loaded.new_heads) & set(OBJECTIVES[data.objective].trained_parts)):
             tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")
         carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
-        digests = {"init": digest_of_tensors(loaded.model.state_dict())}
-        return loaded.model, digests, carried, folder.metadata.as_initial_model()
+        digest = digest_of_tensors(loaded.model.state_dict())
+        return loaded.model, {"init": digest}, carried, folder.metadata.as_initial_model()
     config = config_of(settings, data, corpus)
     check_fit(config, settings, data, corpus)
     return untrained(config, seed, corpus.tokenizer.vocabulary, division), {}, (), None

@@ -1,0 +1,51 @@
+"""What an address such as `s3://bucket/texts` looks like, and its parts.
+
+A path on a local disk is never one. `remote` reads what is at an address, `uploads` writes it.
+"""
+
+import re
+from pathlib import Path
+
+SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "az", "hdfs", "memory", "file")
+# A path object has only one slash left of the two.
+_ADDRESS = re.compile(rf"(?P<scheme>{'|'.join(SCHEMES)}):/+(?P<rest>.*)", re.DOTALL)
+
+
+def address_of(path: Path | str) -> str | None:
+    """The address that a path is; None if it is a path on a local disk.
+
+    >>> address_of("s3://bucket/a.txt"), address_of(Path("s3://bucket/a.txt")), address_of("file:///tmp/a.txt")
+    ('s3://bucket/a.txt', 's3://bucket/a.txt', 'file:///tmp/a.txt')
+    >>> address_of("texts/a.txt")
+    """
+    found = _ADDRESS.fullmatch(str(path))
+    if found is None:
+        return None
+    return f"{found['scheme']}://{'/' if found['scheme'] == 'file' else ''}{found['rest']}"
+
+
+def scheme_of(address: str) -> str:
+    """The part of an address before `://`, which says how it is read.
+
+    >>> scheme_of("s3://bucket/a.txt")
+    's3'
+    """
+    return address.partition("://")[0]
+
+
+def name_of(address: str) -> str:
+    """The last part of an address, the name of a file or folder.
+
+    >>> name_of("s3://bucket/texts/a.txt"), name_of("s3://bucket/texts/")
+    ('a.txt', 'texts')
+    """
+    return address.rstrip("/").rsplit("/", 1)[-1]
+
+
+def lacks_host(path: str) -> bool:
+    """Whether a text is an address that needs a host, and has none. A path object has lost the difference.
+
+    >>> lacks_host("hdfs:///user/x"), lacks_host("hdfs://host/user/x")
+    (True, False)
+    """
+    return path.startswith("hdfs:///")

@@ -1,0 +1,105 @@
+"""Copies of files and folders at addresses, for what is read as a whole: vocabularies, models, labelled examples.
+
+::
+
+    CACHE/a3f0.../NAME     named after a digest of the address, and of the names, sizes and versions of the files there
+
+A copy is complete or absent. What has changed at the address is another copy. The copies together are kept below a
+limit: those that were not used for the longest time go first.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+from bertsmith.addresses import address_of, name_of
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_folder
+from bertsmith.progress import Progress
+from bertsmith.remote import Found, find_files, open_address
+
+CACHE = Path("~/.cache/bertsmith/copies")
+CACHE_BYTES = 50 * 2**30
+_COPIED_BYTES = 2**22  # at a time
+
+
+def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CACHE_BYTES) -> Path:
+    """The path of a local copy of what is at an address, downloaded unless there is one; a local path stays as it is.
+
+    Args:
+        cache: the folder of all copies [~/.cache/bertsmith/copies].
+        limit: bytes that all copies may take together.
+
+    Raises:
+        InputError: there is nothing at the address, or it is larger than the limit.
+        RunError: the address does not answer, or there are no credentials.
+    """
+    address = address_of(source)
+    if address is None:
+        return Path(source)
+    address = address.rstrip("/")
+    files, _ = find_files(address)
+    size = sum(one.size for one in files)
+    if size > limit:
+        raise InputError(
+            expected=f"at most {limit:,} bytes at '{address}'",
+            found=f"{size:,}",
+            fix="copy it to this machine first",
+        )
+    cache = (cache or CACHE).expanduser()
+    folder = cache / _key(address, files)
+    place = folder / name_of(address)
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        _make_room(cache, limit - size)
+        try:
+            _fill(folder, name_of(address), files)
+        except InputError:
+            if not folder.is_dir():  # otherwise another process made the same copy in the meantime
+                raise
+    os.utime(folder)
+    return place
+
+
+def _fill(folder: Path, name: str, files: list[Found]) -> None:
+    total = sum(one.size for one in files)
+    with atomic_folder(folder) as partial, Progress(f"downloading {name}", total, "bytes") as progress:
+        for one in files:
+            _download(one, partial / name / one.inside, progress)
+
+
+def _key(address: str, files: list[Found]) -> str:
+    described = json.dumps([address, *([one.address, one.size, one.version] for one in files)])
+    return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _make_room(cache: Path, limit: int) -> None:
+    """Deletes copies until they take at most `limit` bytes, the ones that were not used for the longest time first."""
+    copies = sorted((path.stat().st_mtime, path) for path in cache.glob("[!.]*") if path.is_dir())
+    sizes = {path: sum(one.stat().st_size for one in path.rglob("*") if one.is_file()) for _, path in copies}
+    left = sum(sizes.values())
+    for _, path in copies:
+        if left > limit:
+            shutil.rmtree(path, ignore_errors=True)
+            left -= sizes[path]
+
+
+def _download(found: Found, path: Path, progress: Progress) -> None:
+    """Copies a file.
+
+    Raises:
+        InputError: what arrived is not as long as the file was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_address(found.address) as source, open(path, "wb") as target:
+        while data := source.read(_COPIED_BYTES):
+            target.write(data)
+            progress.advance(len(data))
+    if path.stat().st_size != found.size:
+        raise InputError(
+            expected=f"{found.size:,} bytes at '{found.address}'",
+            found=f"{path.stat().st_size:,}",
+            fix="start again when nothing writes there",
+        )
