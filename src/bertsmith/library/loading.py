@@ -72,7 +72,7 @@ def load(
     from bertsmith.task_data.spec_of_model import spec_of
 
     folder = load_any(source)
-    if read_recipe(folder.path) is not None:
+    if read_recipe(folder.path) is not None and {"mlm", "nsp"}.isdisjoint(folder.parts):
         return Model(
             _last_part(source),
             embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
