@@ -123,11 +123,14 @@ def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of
     folder = load_any(tmp_path / "run/model")
     assert folder.metadata.training["teacher"] == "BERT, 2 layers, width 144, 4 attention heads, vectors by mean"
     assert folder.metadata.training["student"] == "new model of size tiny"
-    assert (tmp_path / "run/model/modules.json").exists()  # of sentence-transformers
+    assert (tmp_path / "run/model/modules.json").exists()
+    assert "and in `sentence-transformers` with the same vectors" in (tmp_path / "run/model/README.md").read_text()
     texts = [one.first for one in examples_of("single", 32, seed=9)]
     directions = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 1)
     wanted = bertsmith.load(teacher).embed(texts) @ directions
-    found = bertsmith.load(tmp_path / "run/model").embed(texts)
+    loaded = bertsmith.load(tmp_path / "run/model")
+    assert len(loaded.fill(["a [MASK] film"], top=3)[0][0]) == 3  # it keeps the masked-LM head beside its vectors
+    found = loaded.embed(texts)
     cosines = (wanted * found).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(found, axis=1)
     assert cosines.mean() > 0.8
 

@@ -28,6 +28,7 @@ LIBRARIES = {  # by the hub's names
     "bertsmith": "No other library reads it.",
     "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
 }
+_BOTH = "It also loads in `transformers`, and in `sentence-transformers` with the same vectors."
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
 _SESSION = """import onnxruntime
 
@@ -369,7 +370,7 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
             "It does not load in `transformers` with the same answers: the model reads from left to right, so its head "
             "reads the last token of a text, where `transformers` reads the first."
         )
-    return LIBRARIES[library]
+    return _BOTH if library == "transformers" and metadata.gives_vectors else LIBRARIES[library]
 
 
 def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
