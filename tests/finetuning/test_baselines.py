@@ -319,13 +319,14 @@ def test_advice_leaves_out_what_the_training_was_given() -> None:
 
     assert "`bertsmith finetune --reads apart`" in said(COSINE, "classification", reads="mean")
     assert "--reads apart" not in said(COSINE, "classification", reads="apart")
+    assert "--reads apart" not in said(COSINE, "classification", reads="mean", has_segments=False)
     assert "--task similarity" in said(COSINE, "regression", reads="apart")
     assert "--task similarity" not in said(COSINE, "classification", reads="apart")
     assert "--reads apart" not in said(PAIRS, "classification", reads="apart")
-    assert "try more epochs than 4, more sentences" in said(TAGS, "tagging")
+    assert "try `--epochs 8`, more sentences" in said(TAGS, "tagging")
     assert "(--task swag)" in said(OVERLAP, "choice")
     assert "(--task squad)" in said(OVERLAP, "span")
-    assert "a learning rate below 2e-05" in said(FROZEN_COSINE, "similarity")
+    assert "try `--learning-rate 1e-05`, more examples" in said(FROZEN_COSINE, "similarity")
     assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
     older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})
     assert "try more epochs, more sentences" in older

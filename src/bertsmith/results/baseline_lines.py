@@ -21,8 +21,7 @@ TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 MODEL = "fine-tuned model"
 BAG_FOLDER = "bag-of-words"
 
-# What to do where one of these is better. The names in braces are of `_given`, each empty where it would repeat what
-# the training was given.
+# What to do where one of these is better. The names in braces are of `_given`; none repeats what a training was given.
 _OFFERS = {
     BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
     PAIRS: "vectors of single texts are enough for these pairs: {apart}`bertsmith embed`, and a linear model on top",
@@ -161,12 +160,12 @@ def _given(report: Mapping[str, Any]) -> dict[str, str]:
     """The parts of `_OFFERS` that depend on the task and on what the training was given."""
     kind, settings = report.get("kind", ""), report.get("settings", {})  # missing in older reports
     epochs, rate = settings.get("epochs"), settings.get("learning_rate")
-    is_apart = settings.get("reads") == APART
+    no_news = settings.get("reads") == APART or settings.get("has_segments") is False
     return {
-        "apart": "" if is_apart else f"`bertsmith finetune --reads {APART}`, or ",
+        "apart": "" if no_news else f"`bertsmith finetune --reads {APART}`, or ",
         "similarity": "`bertsmith finetune --task similarity`, or " if kind == "regression" else "",
-        "longer": "more epochs, " if epochs is None else f"more epochs than {epochs:g}, ",
-        "lower": "a lower learning rate or " if rate is None else f"a learning rate below {rate:g} or ",
+        "longer": "more epochs, " if epochs is None else f"`--epochs {2 * epochs:g}`, ",
+        "lower": "a lower learning rate, " if rate is None else f"`--learning-rate {rate / 2:g}`, ",
         "than": "" if rate is None else f" than {rate:g}",
         "larger": "swag" if kind == "choice" else "squad",
     }
