@@ -17,6 +17,7 @@ from bertsmith.cli.options import (
     MapOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     given,
     label_map,
     note,
@@ -46,6 +47,7 @@ def evaluate(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     head: HeadOption = None,
     map_labels: MapOption = None,
     also: AlsoOption = None,
@@ -67,6 +69,7 @@ def evaluate(
         map_labels=label_map(map_labels),
         device=device,
         precision=precision,
+        products=products,
         head=own_head(head),
         also=also or (),
         **given(values),
@@ -148,6 +151,7 @@ def predict(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     head: HeadOption = None,
     also: AlsoOption = None,
     **values: Any,
@@ -198,7 +202,14 @@ def predict(
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
     if data is not None:
-        options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
+        options = {
+            "device": device,
+            "precision": precision,
+            "products": products,
+            "head": own,
+            "also": also or (),
+            **given(values),
+        }
         if out is None:
             answered = prediction_tables.predict_file(model, data, **options)
         else:
@@ -212,6 +223,7 @@ def predict(
             total=total,
             device=device,
             precision=precision,
+            products=products,
             head=own,
             also=also or (),
             engine=engine,
@@ -221,12 +233,22 @@ def predict(
         )
     elif submission is not None:
         place = lines.write_submission(
-            model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
+            model,
+            test,
+            submission,
+            task=task,
+            device=device,
+            precision=precision,
+            products=products,
+            head=own,
+            replace=replace,
         )
         say(str(place))
         return
     else:
-        answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
+        answered = lines.predict_test(
+            model, test, task=task, device=device, precision=precision, products=products, head=own
+        )
     cut_texts = cut_tokens = empty = 0
     for example, prediction in answered:
         cut_texts += prediction.cut_tokens > 0

@@ -11,6 +11,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     note,
     print_json,
     print_table,
@@ -75,6 +76,7 @@ def embed(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Write one vector per line of a file, in order.
 
@@ -102,6 +104,7 @@ def embed(
             replace=replace,
             device=device,
             precision=precision,
+            products=products,
             engine=engine,
         )
     _show(summary, address_of(out), json)
@@ -125,6 +128,7 @@ def features(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Write one vector per word or piece of a file, with its line (from 0) and its character offsets.
 
@@ -152,6 +156,7 @@ def features(
             replace=replace,
             device=device,
             precision=precision,
+            products=products,
             engine=engine,
         )
     _show(summary, address_of(out), json)
