@@ -1,15 +1,18 @@
 """Cost of lower precision: the official metric of fine-tuned models in fp32, bf16 and int8.
 
-    python benchmarks/precision_loss.py --pair MODEL DEV [--pair MODEL DEV ...] [--precisions fp32,bf16,int8]
+    python benchmarks/precision_loss.py --pair MODEL DEV [--pair MODEL DEV ...] [--calibrate-on FILE ...]
 
 MODEL is a fine-tuned model folder, DEV a labelled file of its task; line 5 of README.md uses SST-2, MRPC, STS-B and
-SQuAD. The loss is the difference from the metric in fp32, absolute and in percent. A precision that this processor does
-not support is left out, and the result says why.
+SQuAD. The loss is the difference from the metric in fp32, absolute and in percent. `int8` has one scale per token;
+`int8-fixed` has scales fixed on the first examples of a file of the same task, such as the training file, with
+--calibrate-on once for every pair. A precision that this processor does not support is left out; the result says why.
 """
 
 import argparse
+import itertools
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +23,52 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.quantization import calibrate
+from bertsmith.products.int8_linear import InputScale
 from bertsmith.progress import quiet
 from bertsmith.task_data.spec_of_model import spec_of
 from bertsmith.task_data.task_files import read_examples
 
-PRECISIONS = ("fp32", "bf16", "int8")
+FIXED = "int8-fixed"
+PRECISIONS = ("fp32", "bf16", "int8", FIXED)
 
 
-def scored(folder: Path, examples: list[Example], precision: str) -> dict[str, Any]:
-    """The scores in one precision, the seconds and the precision that ran; or the reason why there are none."""
+def scored(
+    folder: Path, examples: list[Example], precision: str, scales: Mapping[str, InputScale] | None
+) -> dict[str, Any]:
+    """The scores in one precision, the seconds and the precision that ran; or the reason why there are none.
+
+    Args:
+        scales: of `int8-fixed`; None if they were not calibrated.
+    """
+    wanted, given = precision.removesuffix("-fixed"), scales if precision == FIXED else None
+    if precision == FIXED and scales is None:
+        return {"left_out": "no file to calibrate on"}
     try:
-        predictor = load_predictor(folder, device="cpu", precision=precision)
+        predictor = load_predictor(folder, device="cpu", precision=wanted, kept=(), scales=given)
     except ConfigError as error:
         return {"left_out": str(error)}
-    if predictor.runtime.precision != precision:
+    if predictor.runtime.precision != wanted:
         return {"left_out": predictor.runtime.note}
     start = time.perf_counter()
     scores, _ = predictor.evaluate(examples)
     return {"scores": scores, "seconds": round(time.perf_counter() - start, 1)}
 
 
-def compared(folder: Path, path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The results of one model on its file in every precision."""
+def compared(folder: Path, path: Path, calibration: Path | None, options: argparse.Namespace) -> dict[str, Any]:
+    """The results of one model on its file in every precision, with scales fixed on another file."""
     spec = spec_of(load_any(folder))
     if spec is None:
         raise SystemExit(f"{folder}: expected a model with a task head, as written by bertsmith finetune")
-    examples = list(read_examples(options.task or spec.name, path).examples)[: options.limit]
+    name = options.task or spec.name
+    examples, scales = list(read_examples(name, path).examples)[: options.limit], None
     found: dict[str, Any] = {"task": spec.name, "metric": spec.metric, "file": path.name, "examples": len(examples)}
+    if calibration is not None:
+        fixed = calibrate(load_any(folder), read_examples(name, calibration).examples)
+        found["calibrated_on"], scales = f"{fixed.rows} rows of {calibration.name}", fixed.scales
     found["precisions"] = runs = {}
     for precision in options.precisions.split(","):
-        runs[precision] = run = scored(folder, examples, precision)
+        runs[precision] = run = scored(folder, examples, precision, scales)
         if "scores" in run and "scores" in runs.get("fp32", {}):
             full = runs["fp32"]["scores"][spec.metric]
             lost = full - run["scores"][spec.metric]
@@ -64,7 +83,8 @@ def main() -> None:
     options = _options()
     described = machine()
     with quiet():
-        pairs = [compared(Path(folder), Path(path), options) for folder, path in options.pair]
+        files = itertools.zip_longest(options.pair, options.calibrate_on or ())
+        pairs = [compared(Path(folder), Path(path), file, options) for (folder, path), file in files]
     means = {}
     for precision in options.precisions.split(","):
         losses = [pair["precisions"][precision].get("loss_percent") for pair in pairs]
@@ -79,6 +99,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar=("MODEL", "DEV"))
+    parser.add_argument("--calibrate-on", action="append", type=Path, metavar="FILE", help="of the pair in its place")
     parser.add_argument("--task", help="name of the task, for models from other tools")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--limit", type=int, help="score the first N examples [all]")

@@ -34,6 +34,9 @@ TRAINING_TOKENS = {"cpu": 4096, "cuda": 16384, "meta": 4096}
 # How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
 # CPUs, which sum in a different order.
 BATCH_TOLERANCE = 1e-5
+# The same for probabilities, cosines and numbers of vectors of length 1 in bf16, fp16 and int8: the last digit of a sum
+# may round to the next number of the type, and the layers above carry that on.
+LOW_PRECISION_TOLERANCE = 0.02
 # Where Linux has the limit of memory of a container: cgroups of version 2 and 1.
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 

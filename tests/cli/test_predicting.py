@@ -111,7 +111,7 @@ def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
     data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
     result = run("evaluate", "--model", model, "--data", data)
     assert result.code == 0, result.err
-    assert result.out.splitlines()[0].endswith(": 2 examples, fp32")
+    assert result.out.splitlines()[0].startswith("squad2: 2 examples, fp32 (")
     names = [line.split(":")[0] for line in result.out.splitlines()[1:]]
     assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
     assert not [name for name in names if "total" in name]

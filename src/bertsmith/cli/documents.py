@@ -9,6 +9,7 @@ from bertsmith.cli.options import (
     DeviceOption,
     JsonOption,
     PrecisionOption,
+    ProductsOption,
     note,
     note_cut,
     print_json,
@@ -28,6 +29,7 @@ def ask(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Answer questions from a document of any length, with the place of each answer.
 
@@ -37,7 +39,7 @@ def ask(
     """
     from bertsmith.library.documents import ask_document
 
-    found = ask_document(model, file, questions, top=top, device=device, precision=precision)
+    found = ask_document(model, file, questions, top=top, device=device, precision=precision, products=products)
     for one in found:
         if json:
             print_json(one.to_dict())
@@ -64,6 +66,7 @@ def rank(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Print the sentences of a document by the probability of a label, highest first.
 
@@ -72,7 +75,7 @@ def rank(
     """
     from bertsmith.library.documents import rank_sentences
 
-    found = rank_sentences(model, file, label, form=form, device=device, precision=precision)
+    found = rank_sentences(model, file, label, form=form, device=device, precision=precision, products=products)
     if json:
         for one in found[:top]:
             print_json(one.to_dict())

@@ -9,6 +9,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     note,
     print_json,
     say,
@@ -25,6 +26,7 @@ def fill(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Print the most probable pieces for each [MASK] of a text, with their probabilities.
 
@@ -34,7 +36,7 @@ def fill(
     from bertsmith.library.lines import fill_lines
 
     blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
-    for found in fill_lines(model, blocks, top, place=place, device=device, precision=precision):
+    for found in fill_lines(model, blocks, top, place=place, device=device, precision=precision, products=products):
         if json:
             print_json(found.to_dict())
             continue
@@ -52,6 +54,7 @@ def next_sentence(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Print the probability that each B follows A, in order.
 
@@ -60,7 +63,7 @@ def next_sentence(
     """
     from bertsmith.library.lines import judge_continuations
 
-    judged = judge_continuations(model, first, seconds, device=device, precision=precision)
+    judged = judge_continuations(model, first, seconds, device=device, precision=precision, products=products)
     if not json and judged[0].relation != "follows":
         note("a model of sentence order: the probability that A and B are in order, not swapped")
     for found in judged:
@@ -87,6 +90,7 @@ def complete(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     **settings: Any,
 ) -> None:
     """Print the most likely next pieces of a text, with their probabilities; with --tokens, continue the text.
@@ -100,7 +104,15 @@ def complete(
     sampling = settings_from(SamplingSettings, settings)
     blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
     for found in complete_lines(
-        model, blocks, top, tokens, sampling=sampling, place=place, device=device, precision=precision
+        model,
+        blocks,
+        top,
+        tokens,
+        sampling=sampling,
+        place=place,
+        device=device,
+        precision=precision,
+        products=products,
     ):
         if json:
             print_json(found.to_dict())
@@ -118,6 +130,7 @@ def perplexity(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Print how well a language model predicts the texts of a file, each line from its own beginning.
 
@@ -126,7 +139,7 @@ def perplexity(
     """
     from bertsmith.library.language_models import perplexity_of_file
 
-    found = perplexity_of_file(file, model, column=column, device=device, precision=precision)
+    found = perplexity_of_file(file, model, column=column, device=device, precision=precision, products=products)
     if json:
         print_json(found.to_dict())
         return

@@ -21,6 +21,7 @@ from bertsmith.cli.options import (
     MapOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     given,
     label_map,
     note,
@@ -55,6 +56,7 @@ def evaluate(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     head: HeadOption = None,
     map_labels: MapOption = None,
     also: AlsoOption = None,
@@ -76,6 +78,7 @@ def evaluate(
         map_labels=label_map(map_labels),
         device=device,
         precision=precision,
+        products=products,
         head=own_head(head),
         also=also or (),
         **given(values),
@@ -160,6 +163,7 @@ def predict(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     head: HeadOption = None,
     also: AlsoOption = None,
     **values: Any,
@@ -216,7 +220,14 @@ def predict(
         note(f"the predictions in '{place}' are complete; they are uploaded")
         answered: Iterator[tuple[Example, Prediction]] = iter(())
     elif data is not None:
-        options = {"device": device, "precision": precision, "head": own, "also": also or (), **given(values)}
+        options = {
+            "device": device,
+            "precision": precision,
+            "products": products,
+            "head": own,
+            "also": also or (),
+            **given(values),
+        }
         if place is None:
             answered = prediction_tables.predict_file(model, data, **options)
         else:
@@ -230,6 +241,7 @@ def predict(
             total=total,
             device=device,
             precision=precision,
+            products=products,
             head=own,
             also=also or (),
             engine=engine,
@@ -239,12 +251,22 @@ def predict(
         )
     elif submission is not None:
         written = lines.write_submission(
-            model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
+            model,
+            test,
+            submission,
+            task=task,
+            device=device,
+            precision=precision,
+            products=products,
+            head=own,
+            replace=replace,
         )
         say(str(written))
         return
     else:
-        answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
+        answered = lines.predict_test(
+            model, test, task=task, device=device, precision=precision, products=products, head=own
+        )
     cut_texts = cut_tokens = empty = 0
     with held:
         for example, prediction in answered:

@@ -11,6 +11,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     ReplaceOutOption,
     note,
     print_json,
@@ -98,6 +99,7 @@ def search(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
@@ -171,6 +173,7 @@ def search(
         "passage_prompt": passage_prompt,
         "device": device,
         "precision": precision,
+        "products": products,
     }
     questions = query or [] if queries is None else queries
     if judgements is not None:
@@ -207,6 +210,7 @@ def senses(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Cluster the occurrences of a word in a text by their vectors, to find its senses.
 
@@ -233,6 +237,7 @@ def senses(
         seed=seed,
         device=device,
         precision=precision,
+        products=products,
     )
     if json:
         print_json(found.to_dict())
@@ -268,6 +273,7 @@ def contexts(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Compare a word in two sentences: the cosine of its vectors, and the contexts nearest to each.
 
@@ -291,6 +297,7 @@ def contexts(
         seed=seed,
         device=device,
         precision=precision,
+        products=products,
     )
     if json:
         print_json(found.to_dict())

@@ -13,6 +13,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    ProductsOption,
     note,
     print_json,
     print_table,
@@ -77,6 +78,7 @@ def embed(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Write one vector per line of a file, in order.
 
@@ -104,6 +106,7 @@ def embed(
             replace=replace,
             device=device,
             precision=precision,
+            products=products,
             engine=engine,
         )
     _show(summary, address_of(out), json)
@@ -127,6 +130,7 @@ def features(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
 ) -> None:
     """Write one vector per word or piece of a file, with its line (from 0) and its character offsets.
 
@@ -154,6 +158,7 @@ def features(
             replace=replace,
             device=device,
             precision=precision,
+            products=products,
             engine=engine,
         )
     _show(summary, address_of(out), json)

@@ -40,6 +40,7 @@ def predict_on(
     total: int | None,
     device: str,
     precision: str,
+    products: str = "auto",
     done: int = 0,
     resumes: bool = False,
 ) -> Iterator[tuple[Example, Prediction]]:
@@ -67,7 +68,7 @@ def predict_on(
 
     stage = Stage(
         worker=_Worker,
-        arguments=([str(model) for model in models], digests, device, precision, num_threads()),
+        arguments=([str(model) for model in models], digests, device, precision, products, num_threads()),
         threads=num_threads(),
         gpus=num_gpus(device),
         resumes=resumes,
@@ -123,7 +124,13 @@ class _Worker:
     """Predicts blocks of lines."""
 
     def __init__(
-        self, models: Sequence[str], digests: Sequence[dict[str, str]], device: str, precision: str, threads: int
+        self,
+        models: Sequence[str],
+        digests: Sequence[dict[str, str]],
+        device: str,
+        precision: str,
+        products: str,
+        threads: int,
     ) -> None:
         use_threads(threads)
 
@@ -135,7 +142,7 @@ class _Worker:
                         found="another one at that path on one of them",
                         fix="copy the model there",
                     )
-            return load_ensemble(models, device=device, precision=precision)
+            return load_ensemble(models, device=device, precision=precision, products=products)
 
         self.load = functools.cache(load)
 

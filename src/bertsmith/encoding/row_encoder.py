@@ -106,6 +106,8 @@ class RowEncoder(abc.ABC):
             "layers": [*choice.layers],
             "sum": choice.is_sum,
             "precision": self.runtime.precision,
+            # Not where they are chosen automatically, so that records of earlier versions stay valid.
+            **({"products": self.runtime.products} if self.runtime.products_given else {}),
         }
 
     def choice(self, name: str) -> LayerChoice:

@@ -66,10 +66,13 @@ def load_ensemble(
     *,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
 ) -> Predictor:
     """The predictor of one model, or of several that are averaged; see `load_predictor` and `Ensemble`."""
-    members = [load_predictor(source, device=device, precision=precision, head=head) for source in sources]
+    members = [
+        load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
+    ]
     return members[0] if len(members) == 1 else Ensemble(members)
 
 

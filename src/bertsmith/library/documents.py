@@ -89,6 +89,7 @@ def ask_document(
     top: int = 1,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> list[DocumentAnswers]:
     """The answers of a document of any length to each question; long documents are read in overlapping windows.
 
@@ -96,7 +97,7 @@ def ask_document(
         model: anything that `load` accepts, fine-tuned to answer questions.
         file: a text file in UTF-8, also .gz or .zst.
         top: maximum number of answers to a question, at most the candidates that the model keeps.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not answer questions.
@@ -105,7 +106,7 @@ def ask_document(
     """
     require_count(top, "top")
     text = file_text(Path(file), what="text")
-    predictor = _predictor_for("span", "answers questions", model, device, precision)
+    predictor = _predictor_for("span", "answers questions", model, device, precision, products)
     most = predictor.task.spec.settings.n_best
     if top > most:
         raise ConfigError(
@@ -185,6 +186,7 @@ def rank_sentences(
     form: str = "auto",
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> list[RankedSentence]:
     """The sentences of a document by descending probability of a label; of equal ones, the first in the text is first.
 
@@ -194,7 +196,7 @@ def rank_sentences(
         label: one of the model's labels; may be left out if the model has only one.
         top: maximum number of sentences; None returns all.
         form: the layout of text files, see `ReadingSettings`.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not classify single texts.
@@ -204,7 +206,7 @@ def rank_sentences(
     if top is not None:
         require_count(top, "top")
     settings = ReadingSettings(form=form)
-    predictor = _predictor_for("classification", "classifies texts", model, device, precision)
+    predictor = _predictor_for("classification", "classifies texts", model, device, precision, products)
     spec = predictor.task.spec
     if spec.pair:
         raise CheckpointError(
@@ -260,13 +262,13 @@ def _place_of(label: str | None, labels: Sequence[str]) -> int:
     return labels.index(label)
 
 
-def _predictor_for(kind: str, does: str, model: str | Path, device: str, precision: str) -> Predictor:
+def _predictor_for(kind: str, does: str, model: str | Path, device: str, precision: str, products: str) -> Predictor:
     """The predictor of a model for one kind of task.
 
     Raises:
         CheckpointError: the model is for another kind of task, or has no task head.
     """
-    predictor = load_predictor(model, device=device, precision=precision)
+    predictor = load_predictor(model, device=device, precision=precision, products=products)
     if predictor.task.spec.kind != kind:
         raise CheckpointError(
             expected=f"a model that {does}",

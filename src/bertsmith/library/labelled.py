@@ -42,6 +42,7 @@ class Evaluation:
         task: the name of the task, such as "cola".
         examples: number of examples.
         precision: in which the model was computed.
+        products: how its linear layers were computed, see `load`; "auto" if only one way exists.
         scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
         intervals: the 95% confidence interval of each score that has one: exact for proportions such as accuracy,
             from the bootstrap for others; see `results.resampling.intervals`.
@@ -51,6 +52,7 @@ class Evaluation:
     task: str
     examples: int
     precision: str
+    products: str
     scores: Mapping[str, float]
     intervals: Mapping[str, Sequence[float]]
     cut_texts: int
@@ -66,7 +68,8 @@ class Evaluation:
 
     def lines(self) -> list[str]:
         """The scores with their confidence intervals, as lines of text."""
-        lines = [f"{self.task}: {counted(self.examples, 'example')}, {self.precision}"]
+        how = "" if self.products == "auto" else f" ({self.products} products)"
+        lines = [f"{self.task}: {counted(self.examples, 'example')}, {self.precision}{how}"]
         for metric, score in self.scores.items():
             if is_count(metric):
                 continue
@@ -84,6 +87,7 @@ def evaluate(
     map_labels: LabelMap | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: type[OwnHead] | None = None,
     also: Sequence[str | Path] = (),
     **columns: Any,
@@ -98,7 +102,7 @@ def evaluate(
             clustering for labelled texts, the vectors of any model are scored.
         map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
             file needs one. For entities, of their types.
-        device, precision, head: as in `load`.
+        device, precision, products, head: as in `load`.
         also: further models of the same classification or regression; their probabilities or numbers are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
@@ -106,13 +110,13 @@ def evaluate(
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     if _gives_vectors(model, task):
-        return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, _columns(columns))
+        return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
     if is_n_gram_folder(model):
-        predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+        predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
         found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
     else:
         folder = load_any(model)
-        predictor = load_ensemble([folder, *also], device=device, precision=precision, head=head)
+        predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
         found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     name, spec, examples = found
     predictor.task = task_for(spec)
@@ -124,6 +128,7 @@ def evaluate(
         task=name,
         examples=len(examples),
         precision=predictor.runtime.precision,
+        products=predictor.runtime.products,
         scores=scores,
         intervals=intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme),
         cut_texts=texts,
@@ -277,6 +282,7 @@ def _evaluate_vectors(
     map_labels: LabelMap | None,
     device: str,
     precision: str,
+    products: str,
     columns: ColumnSettings,
 ) -> Evaluation:
     """The scores of the vectors of a model on a file of pairs or triplets, or of texts with labels."""
@@ -286,7 +292,7 @@ def _evaluate_vectors(
         form = form_of_file(data) if task is None else task_name(task)
         task = form
         examples = read_examples(form, data, columns, map_labels=map_labels).examples
-    embedder = load_embedder(model, device=device, precision=precision)
+    embedder = load_embedder(model, device=device, precision=precision, products=products)
     lines: list[Mapping[str, Any]] = []
     if task == CLUSTERING:
         scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
@@ -302,6 +308,7 @@ def _evaluate_vectors(
         task=task,
         examples=len(examples),
         precision=embedder.encoder.runtime.precision,
+        products=embedder.encoder.runtime.products,
         scores=scores,
         intervals=intervals(SIMILARITY, scores, lines),
         cut_texts=texts,

@@ -48,6 +48,7 @@ def complete_lines(
     place: str = "text {:,}",
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> Iterator[Completion]:
     """Each line with the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
@@ -56,13 +57,13 @@ def complete_lines(
         blocks: lists of lines; the lines of one list may be computed together.
         sampling: how the pieces of a continuation are chosen; by default the most likely.
         place: a format string that names a line by its number in errors.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not predict next pieces.
         InputError: a line is empty or too long for the model.
     """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     number = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
@@ -80,7 +81,13 @@ def complete_lines(
 
 
 def perplexity_of_file(
-    file: str, model: str | Path, *, column: str | None = None, device: str = "auto", precision: str = "fp32"
+    file: str,
+    model: str | Path,
+    *,
+    column: str | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
 ) -> Perplexity:
     """How well a language model predicts the texts of a file, all together.
 
@@ -88,14 +95,14 @@ def perplexity_of_file(
         file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
         model: anything that `load` accepts, a language model.
         column: the column of a table that holds the texts.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not predict next pieces.
         InputError: the file cannot be read, or holds no text.
     """
     source = TextLines(file, column)
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     require_causal(predictor.engine)
     found: list[Perplexity] = []
     with Progress("predicting", total=None, unit="texts") as progress:

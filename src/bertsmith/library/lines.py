@@ -38,6 +38,7 @@ def fill_lines(
     place: str = "text {:,}",
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> Iterator[FilledText]:
     """Each line with the `top` most probable pieces for each [MASK] in it.
 
@@ -45,13 +46,13 @@ def fill_lines(
         model: anything that `load` accepts, with a masked-LM head.
         blocks: lists of lines; the lines of one list may be computed together.
         place: a format string that names a line by its number in errors.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model cannot fill masks.
         InputError: a line has no [MASK], or is too long for the model.
     """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     number = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
@@ -61,7 +62,13 @@ def fill_lines(
 
 
 def judge_continuations(
-    model: str | Path, first: str, seconds: Sequence[str], *, device: str = "auto", precision: str = "fp32"
+    model: str | Path,
+    first: str,
+    seconds: Sequence[str],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
 ) -> list[Continuation]:
     """The probability that each of `seconds` follows `first`, in order.
 
@@ -72,7 +79,7 @@ def judge_continuations(
         CheckpointError: the model has no next-sentence head.
         InputError: a text is empty.
     """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["nsp"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["nsp"])
     return predictor.next_sentence(first, seconds)
 
 
@@ -83,6 +90,7 @@ def predict_lines(
     total: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
     engine: str = LOCAL,
@@ -96,7 +104,7 @@ def predict_lines(
         model: anything that `load` accepts, fine-tuned.
         lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
         total: number of lines, to estimate the time left.
-        device, precision, head: as in `load`.
+        device, precision, products, head: as in `load`.
         also: further models of the same classification or regression; their probabilities or numbers are averaged.
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
             paths; some megabytes of `lines` are then read at a time, and the predictions are the same.
@@ -121,11 +129,12 @@ def predict_lines(
                 total=total,
                 device=device,
                 precision=precision,
+                products=products,
                 done=done,
                 resumes=out is not None,
             )
         else:
-            predictor = load_ensemble(models, device=device, precision=precision, head=head)
+            predictor = load_ensemble(models, device=device, precision=precision, products=products, head=head)
             yield from _predicted_from(predictor, given, done, total)
 
     require(
@@ -141,6 +150,7 @@ def predict_lines(
         "models": [digests_of_model(one) or str(one) for one in models],
         "precision": precision,
         "head": None if head is None else head.__name__,
+        **({} if products == "auto" else {"products": products}),
     }
     yield from kept_predictions(out, lines, predict, made_of, resume=resume, replace=replace)
 
@@ -168,6 +178,7 @@ def predict_test(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a GLUE test file with its prediction.
@@ -176,12 +187,12 @@ def predict_test(
         model: anything that `load` accepts, fine-tuned on a GLUE task.
         test: a file without labels.
         task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
-        device, precision, head: as in `load`.
+        device, precision, products, head: as in `load`.
 
     Raises:
         BertsmithError: the model's task is not a GLUE task, or the file is invalid.
     """
-    _, predictor, examples = _glue_test(model, test, task, device, precision, head)
+    _, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
@@ -193,6 +204,7 @@ def write_submission(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
     replace: bool = False,
 ) -> Path:
@@ -202,14 +214,20 @@ def write_submission(
         InputError: the file exists, and `replace` is False or it is the test file or of another kind.
         BertsmithError: as in `predict_test`.
     """
-    name, predictor, examples = _glue_test(model, test, task, device, precision, head)
+    name, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
     require_output(glue_tests.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
     return glue_tests.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 
 def _glue_test(
-    model: str | Path, test: Path, task: str | None, device: str, precision: str, head: "type[OwnHead] | None"
+    model: str | Path,
+    test: Path,
+    task: str | None,
+    device: str,
+    precision: str,
+    products: str,
+    head: "type[OwnHead] | None",
 ) -> tuple[str, Predictor, Sequence[Example]]:
-    predictor = load_predictor(model, device=device, precision=precision, head=head)
+    predictor = load_predictor(model, device=device, precision=precision, products=products, head=head)
     name = glue_tests.glue_test(predictor.task.spec, task)
     return name, predictor, glue_tests.read_test(name, test)

@@ -35,6 +35,7 @@ def predict_file(
     *,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
     **columns: Any,
@@ -44,14 +45,14 @@ def predict_file(
     Args:
         model: anything that `load` accepts, with a task.
         data: a table, or another file in the format of the model's task.
-        device, precision, head: as in `load`.
+        device, precision, products, head: as in `load`.
         also: further models of the same classification or regression; their probabilities or numbers are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
-    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
     yield from _answered(predictor, data, columns)
 
 
@@ -63,6 +64,7 @@ def write_predictions(
     replace: bool = False,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: "type[OwnHead] | None" = None,
     also: Sequence[str | Path] = (),
     **columns: Any,
@@ -75,7 +77,7 @@ def write_predictions(
     Args:
         out: the CSV file to write.
         replace: an existing table of predictions may be replaced.
-        device, precision, head, also, columns: as in `predict_file`.
+        device, precision, products, head, also, columns: as in `predict_file`.
 
     Raises:
         InputError: `out` may not be written.
@@ -89,7 +91,7 @@ def write_predictions(
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    predictor = load_ensemble([model, *also], device=device, precision=precision, head=head)
+    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
     name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,

@@ -135,7 +135,11 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
     if needs_vectors or by_pieces:
         assert settings.model is not None, "the settings have one"
         embedder = load_embedder(
-            settings.model, pooling=settings.pooling, device=settings.device, precision=settings.precision
+            settings.model,
+            pooling=settings.pooling,
+            device=settings.device,
+            precision=settings.precision,
+            products=settings.products,
         )
     passage_embedder = None
     if embedder is not None:
@@ -146,7 +150,10 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
     scorer = None
     if settings.rerank is not None:
-        scorer = PairScorer(load_predictor(settings.rerank, device=settings.device, precision=settings.precision))
+        predictor = load_predictor(
+            settings.rerank, device=settings.device, precision=settings.precision, products=settings.products
+        )
+        scorer = PairScorer(predictor)
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     index = None
     if needs_vectors and passage_embedder is not None:

@@ -46,6 +46,7 @@ def embed_file(
     replace: bool = False,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     engine: str = LOCAL,
 ) -> VectorSummary:
     """A summary of the vectors written to `out`, one per line of a file, in order.
@@ -54,7 +55,7 @@ def embed_file(
         file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
         model: anything that `load` accepts.
         out: .npy or .parquet.
-        pooling, normalize, layers, max_length, prompt, dimensions, device, precision: as in
+        pooling, normalize, layers, max_length, prompt, dimensions, device, precision, products: as in
             `vectors.loading.load_embedder`.
         column: the column of a table that holds the texts.
         float16: write float16 instead of float32.
@@ -86,6 +87,7 @@ def embed_file(
         "dimensions": dimensions,
         "device": device,
         "precision": precision,
+        "products": products,
     }
     recipe = JobRecipe(model=str(model), loading=loading, text=text)
     job = recipe.job()
@@ -108,6 +110,7 @@ def embed_words_of_file(
     replace: bool = False,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     engine: str = LOCAL,
 ) -> VectorSummary:
     """A summary of the vectors written to `out`, one per word or piece, with its line and character offsets.
@@ -117,7 +120,8 @@ def embed_words_of_file(
             `A ||| B` is a pair and each of the `layers` is listed; see `bertsmith.vectors.json_lines`.
         unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
-        file, model, max_length, column, float16, resume, replace, device, precision, engine: as in `embed_file`.
+        file, model, max_length, column, float16, resume, replace, device, precision, products, engine: as in
+            `embed_file`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
@@ -135,13 +139,20 @@ def embed_words_of_file(
             )
         require_output(out, TOKEN_FEATURES, inputs=[file], replace=replace)
         source = TextLines(file, column)
-        encoder, _ = load_encoder(model, pooled=False, device=device, precision=precision)
+        encoder, _ = load_encoder(model, pooled=False, device=device, precision=precision, products=products)
         return write_token_lines(
             TokenLines(encoder, layers=layers, max_length=max_length), source, out, replace=replace
         )
     require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
     source = TextLines(file, column)
-    loading = {"layers": layers, "unit": unit, "max_length": max_length, "device": device, "precision": precision}
+    loading = {
+        "layers": layers,
+        "unit": unit,
+        "max_length": max_length,
+        "device": device,
+        "precision": precision,
+        "products": products,
+    }
     recipe = JobRecipe(model=str(model), loading=loading, of_tokens=True)
     return _written(recipe.job(), recipe, source, out, engine, half=float16, resume=resume, replace=replace)
 

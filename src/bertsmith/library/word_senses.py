@@ -124,6 +124,7 @@ def find_senses(
     seed: int = 0,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> WordSenses:
     """The occurrences of a word in a text, clustered by their vectors.
 
@@ -138,13 +139,13 @@ def find_senses(
         contexts: maximum number of contexts per group.
         beside: another word to compare each group with.
         seed: for sampling and clustering.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         InputError: a word does not occur in the text.
         ConfigError: the method, the layers or the number of groups is invalid.
     """
-    encoder = load_frozen_encoder(model, device=device, precision=precision)
+    encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
     wanted = [word] if beside is None else [word, beside]
     found, *rest = find_words(read_sentences(Path(text)), wanted, encoder.tokenizer.rules, most=most, seed=seed)
     vectors = occurrence_vectors(encoder, found, layers)
@@ -267,6 +268,7 @@ def compare_contexts(
     seed: int = 0,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> ComparedContexts:
     """How similar a word is in two sentences, and which sentences of a text use it most like each of them.
 
@@ -279,14 +281,14 @@ def compare_contexts(
         top: maximum number of similar occurrences, at most one from a sentence; and of nearest words.
         layers: a choice of `layer_choice`.
         most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
-        device, precision: as in `load`.
+        device, precision, products: as in `load`.
 
     Raises:
         InputError: the word does not occur in a sentence or in the text, or has no vector among `vectors`.
         ConfigError: the layers are unknown.
     """
     require_count(top, "top")
-    encoder = load_frozen_encoder(model, device=device, precision=precision)
+    encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
     pair = [
         _first_of(word, checked_text(sentence, place), place, encoder)
         for sentence, place in ((first, "the first sentence"), (second, "the second sentence"))

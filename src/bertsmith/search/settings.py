@@ -38,6 +38,7 @@ class SearchSettings:
     )
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("fp32", "auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
+    products: str = help_field("auto", "linear layers: packed, plain or auto: packed if possible")
 
     def __post_init__(self) -> None:
         for name, value, known in (

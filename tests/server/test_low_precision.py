@@ -1,0 +1,41 @@
+"""The server answers in bf16 and int8 as the library does for each text alone, to the stated tolerance."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.runtime import LOW_PRECISION_TOLERANCE
+from bertsmith.server.app import create_app
+from bertsmith.server.settings import ServerSettings
+from inference.test_mixes import KINDS, loaded, probabilities, texts, unit_vectors
+from server.asgi import Reply, running
+
+
+@pytest.mark.parametrize(("precision", "native", "fixed"), KINDS[1:])
+def test_requests_that_are_merged_are_answered_as_each_text_alone(
+    precision: str, native: tuple[str, ...], fixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = loaded(tmp_path, precision, native, fixed, monkeypatch)
+    given = [text for text in texts() if text]
+    groups = [given[start : start + 3] for start in range(0, len(given), 3)]
+    app = create_app({"model": model}, ServerSettings(batch_tokens=128))
+
+    async def serve() -> Sequence[Reply]:
+        async with running(app) as client:
+            classes = [client.post("/predict", {"texts": group}) for group in groups]
+            vectors = [client.post("/v1/embeddings", {"model": "model", "input": group}) for group in groups]
+            return await asyncio.gather(*classes, *vectors)
+
+    replies = asyncio.run(serve())
+    assert [reply.status for reply in replies] == [200] * len(replies)
+    classes, vectors = replies[: len(groups)], replies[len(groups) :]
+    found = [list(one["probabilities"].values()) for reply in classes for one in reply.json["predictions"]]
+    alone = np.concatenate([probabilities(model, [text]) for text in given])
+    np.testing.assert_allclose(found, alone, rtol=0, atol=LOW_PRECISION_TOLERANCE)
+    served = np.array([item["embedding"] for reply in vectors for item in reply.json["data"]])
+    served /= np.linalg.norm(served, axis=1, keepdims=True)
+    alone = np.concatenate([unit_vectors(model, [text]) for text in given])
+    np.testing.assert_allclose(served, alone, rtol=0, atol=LOW_PRECISION_TOLERANCE)
