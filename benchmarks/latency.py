@@ -48,14 +48,12 @@ ids = np.array([tokenizer.encode(text).ids])
 inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 """
 SCRIPTS = {
-    "ours": TORCH_BEGIN
-    + """
+    "ours": """
 from bertsmith.vectors.loading import load_embedder
 embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,
-    "ours-plain": TORCH_BEGIN
-    + """
+    "ours-plain": """
 from bertsmith.vectors.loading import load_embedder
 embedder = load_embedder(
     folder, pooling=pooling, normalize=False, device="cpu", precision=precision, products="plain"

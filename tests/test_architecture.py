@@ -256,6 +256,26 @@ def test_the_command_line_starts_without_torch() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_torch_is_imported_without_a_search_for_garbage(before: str) -> None:
+    program = f"""
+import gc
+from bertsmith.runtime import require_torch
+gc.{before}()
+searches = []
+gc.callbacks.append(lambda phase, info: searches.append(phase))
+require_torch("a model")
+assert not searches
+assert gc.isenabled() == ({before!r} == "enable")
+assert gc.get_freeze_count() > 10 * len(gc.get_objects())
+gc.unfreeze()
+require_torch("a model")
+assert not gc.get_freeze_count(), "what the caller has created since then is not touched"
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_a_first_answer_loads_no_slow_package_it_does_not_need(tmp_path: Path) -> None:
     """Besides torch itself: its compiler, plotting, statistics and the hub client."""
     write_base_model(tmp_path / "model")
