@@ -50,7 +50,8 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
-    "bertsmith.reports.pictures", "bertsmith.inference.n_grams", "rich.console", "rich.live", "rich.text",
+    "bertsmith.reports.pictures", "bertsmith.inference.n_grams", "rich.console", "rich.live", "rich.text", "pyarrow",
+    "pyarrow.parquet",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (
@@ -285,7 +286,7 @@ before = set(sys.modules)
 import bertsmith
 bertsmith.load(sys.argv[1], device="cpu").embed(["the film"])
 slow = {"torch._dynamo", "sympy", "matplotlib", "sklearn", "httpx", "scipy.optimize", "scipy.sparse", "scipy.stats"}
-slow |= {"rich", "typer", "pydantic", "transformers", "tokenizers", "torch.distributed.fsdp"}
+slow |= {"rich", "typer", "pydantic", "pyarrow", "transformers", "tokenizers", "torch.distributed.fsdp"}
 sys.exit(" ".join(slow & set(sys.modules) - before) or None)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "model")]
