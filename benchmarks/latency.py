@@ -8,6 +8,9 @@ system, and the result is milliseconds per text. A peer's best setting is its fa
 Cold: each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
 tokenizing, encoding. Its vector is compared with ours in fp32. The scripts take turns, each in its own process, with
 their files already in the page cache. Models are converted beforehand. Both wall-clock and CPU time are recorded.
+`ours-onnx` answers from our own export and does not import torch.
+
+Models and precisions may be run one by one: the result file keeps the others.
 """
 
 import argparse
@@ -25,10 +28,11 @@ import torch
 from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, OursOnnx, System, UnavailableError, Vectors, versions
 from encode_speed import MODELS, MOST_DIFFERENCE, add_shared_options, benches, cosine, table
 from encode_texts import Case, Pools, read_pools, rows_of
-from harness import machine, machine_label, ratio_summary, spread, write_result
+from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.files import read_json
 from bertsmith.progress import quiet
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.loading import load_embedder
@@ -48,14 +52,12 @@ ids = np.array([tokenizer.encode(text).ids])
 inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 """
 SCRIPTS = {
-    "ours": TORCH_BEGIN
-    + """
+    "ours": """
 from bertsmith.vectors.loading import load_embedder
 embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,
-    "ours-plain": TORCH_BEGIN
-    + """
+    "ours-plain": """
 from bertsmith.vectors.loading import load_embedder
 embedder = load_embedder(
     folder, pooling=pooling, normalize=False, device="cpu", precision=precision, products="plain"
@@ -238,8 +240,12 @@ def main() -> None:
     described = machine()
     described["packages"] |= versions(PEERS)
     pools = read_pools(options.data)
-    warm: dict[str, Any] = {}
-    cold: dict[str, Any] = {}
+    threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
+    name = options.out or f"latency_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
+    path = RESULTS / f"{name}.json"
+    before = read_json(path) if path.exists() else {"one_row": {}, "cold_start": {}}
+    warm: dict[str, Any] = before["one_row"]
+    cold: dict[str, Any] = before["cold_start"]
     with quiet():
         for model, bench, _ in benches(options, pools, options.threads):
             tokenizer = load_any(bench.files.folder).tokenizer
@@ -257,10 +263,11 @@ def main() -> None:
                 if options.cold:
                     cold[title] = cold_starts(bench.files, precision, found, options)
                     print(f"{title}, from the start of a process\n{cold_table(cold[title])}", flush=True)
+                found |= {"day": time.strftime("%Y-%m-%d"), "rounds": options.rounds}
+                write_result(
+                    name, {"machine": described, "rounds": options.rounds, "one_row": warm, "cold_start": cold}
+                )
             del bench
-    threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
-    name = options.out or f"latency_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
-    write_result(name, {"machine": described, "rounds": options.rounds, "one_row": warm, "cold_start": cold})
 
 
 def _options() -> argparse.Namespace:

@@ -51,7 +51,8 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
-    "bertsmith.reports.pictures", "bertsmith.inference.n_grams", "rich.console", "rich.live", "rich.text",
+    "bertsmith.reports.pictures", "bertsmith.inference.n_grams", "rich.console", "rich.live", "rich.text", "pyarrow",
+    "pyarrow.parquet",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (
@@ -257,6 +258,26 @@ def test_the_command_line_starts_without_torch() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("before", ["enable", "disable"])
+def test_torch_is_imported_without_a_search_for_garbage(before: str) -> None:
+    program = f"""
+import gc
+from bertsmith.runtime import require_torch
+gc.{before}()
+searches = []
+gc.callbacks.append(lambda phase, info: searches.append(phase))
+require_torch("a model")
+assert not searches
+assert gc.isenabled() == ({before!r} == "enable")
+assert gc.get_freeze_count() > 10 * len(gc.get_objects())
+gc.unfreeze()
+require_torch("a model")
+assert not gc.get_freeze_count(), "what the caller has created since then is not touched"
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_a_first_answer_loads_no_slow_package_it_does_not_need(tmp_path: Path) -> None:
     """Besides torch itself: its compiler, plotting, statistics and the hub client."""
     write_base_model(tmp_path / "model")
@@ -266,7 +287,7 @@ before = set(sys.modules)
 import bertsmith
 bertsmith.load(sys.argv[1], device="cpu").embed(["the film"])
 slow = {"torch._dynamo", "sympy", "matplotlib", "sklearn", "httpx", "scipy.optimize", "scipy.sparse", "scipy.stats"}
-slow |= {"rich", "typer", "pydantic", "transformers", "tokenizers", "torch.distributed.fsdp"}
+slow |= {"rich", "typer", "pydantic", "pyarrow", "transformers", "tokenizers", "torch.distributed.fsdp"}
 sys.exit(" ".join(slow & set(sys.modules) - before) or None)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "model")]

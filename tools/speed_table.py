@@ -12,7 +12,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,7 +133,7 @@ def table(name: str) -> str:
     rows = [head, ["---"] * len(head)]
     for line in lines:
         rows.append([line.case, line.ours, *(line.others.get(engine, ABSENT) for engine in columns), line.against])
-    return "\n".join([_where(result), "", *(f"| {' | '.join(row)} |" for row in rows), ""])
+    return "\n".join([_where(result, columns), "", *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 
 def page(text: str) -> str:
@@ -173,13 +173,13 @@ def _threads(result: dict[str, Any]) -> int:
     return int(next(iter((result.get("cases") or result["one_row"]).values()))["threads"])
 
 
-def _where(result: dict[str, Any]) -> str:
+def _where(result: dict[str, Any], engines: Iterable[str]) -> str:
     cases = (result.get("cases") or result["one_row"]).values()
     days = sorted({case.get("day", result["day"]) for case in cases})
     rounds = sorted({case.get("rounds", result.get("rounds")) for case in cases}, reverse=True)
     machine, threads = result["machine"], _threads(result)
     clock = "one thread, processor seconds" if threads == 1 else f"{threads} threads, seconds on the clock"
-    versions = {title: machine["packages"].get(engine) for engine, title in COLUMNS.items()}
+    versions = {title: machine["packages"].get(engine) for engine, title in COLUMNS.items() if engine in engines}
     starts = [
         ratio["rounds"] for case in result.get("cold_start", {}).values() for ratio in case["times_as_soon"].values()
     ]

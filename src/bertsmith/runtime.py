@@ -8,6 +8,7 @@ fp32 is used instead, and a warning says so.
 import contextlib
 import dataclasses
 import functools
+import gc
 import importlib
 import os
 import platform
@@ -170,7 +171,7 @@ def require_torch(source: object) -> None:
         ConfigError: it is not.
     """
     try:
-        importlib.import_module("torch")
+        _import_torch()
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -179,6 +180,24 @@ def require_torch(source: object) -> None:
             found="no torch",
             fix="install it (pip install torch), or export the model elsewhere (bertsmith convert MODEL DIR --to onnx)",
         ) from None
+
+
+def _import_torch() -> None:
+    """Imports torch, if it is not imported yet, without the searches for garbage that this would set off.
+
+    It creates some hundred thousand objects that live as long as the process. Searching them for garbage while they
+    are created takes a tenth of the time, and every full search afterwards takes as long again, so they are left out.
+    """
+    if "torch" in sys.modules:
+        return
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        importlib.import_module("torch")
+        gc.freeze()
+    finally:
+        if searches:
+            gc.enable()
 
 
 def choose(device: str = "auto", precision: str = "auto", local_rank: int | None = None) -> Runtime:

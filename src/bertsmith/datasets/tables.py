@@ -15,9 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import file_text, json_records, line_of, lines_of, separator_of, suffix_of, unpacked
 from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
@@ -302,6 +299,9 @@ def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with unpacked(path) as stream:
         try:
             number = 0

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bertsmith.documents.names import doubled
 from bertsmith.documents.sources import BLOCK_BYTES, SourceStream, UnreadableError
 from bertsmith.documents.urls import url_of
@@ -30,6 +27,9 @@ def parquet_blocks(
         UnreadableError: the file is damaged, or has no such column, or, unless a function selects one, has two
             columns of one name.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
         schema = file.schema_arrow
@@ -61,7 +61,9 @@ def parquet_blocks(
         raise UnreadableError(f"Parquet data that cannot be read ({error})") from None
 
 
-def _column(schema: pa.Schema, wanted: str) -> str:
+def _column(schema: Any, wanted: str) -> str:
+    import pyarrow as pa
+
     def is_usable(kind: Any) -> bool:
         inside = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         return _is_text(kind) or (inside and _is_text(kind.value_type))
@@ -74,5 +76,7 @@ def _column(schema: pa.Schema, wanted: str) -> str:
 
 
 def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import pyarrow as pa
-
 from bertsmith.addresses import address_of
 from bertsmith.errors import InputError
 from bertsmith.remote import find_files, open_any, require_host
@@ -259,6 +257,7 @@ class SourceStream:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._stack = contextlib.ExitStack()
+        self._failures: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
 
     def __enter__(self) -> "SourceStream":
         if self.source.name == STDIN:
@@ -276,6 +275,9 @@ class SourceStream:
         if self.source.compression == "gzip":
             self._stream: Any = self._stack.enter_context(gzip.GzipFile(fileobj=buffered))
         elif self.source.compression == "zstd":
+            import pyarrow as pa
+
+            self._failures += (pa.ArrowException,)
             self._stream = self._stack.enter_context(
                 pa.CompressedInputStream(pa.PythonFile(buffered, mode="r"), "zstd")
             )
@@ -300,7 +302,7 @@ class SourceStream:
         """The next `size` bytes; fewer only at the end."""
         try:
             data: bytes = self._stream.read(size)
-        except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+        except self._failures as error:
             raise UnreadableError(f"{self.source.compression or 'data'} that cannot be read ({error})") from None
         return data
 

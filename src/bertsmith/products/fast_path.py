@@ -125,10 +125,12 @@ def packed_layer(
         value = torch.ops.mkldnn._linear_pointwise(hidden, tensors[14], tensors[15], "none", [], "")
         projected = torch.cat([projected, key, value], dim=1)
     context = attended_by(projected, rows, heads, width)
-    summed = torch.ops.mkldnn._linear_pointwise(context, hidden, tensors[4], tensors[5], "add")
+    # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise the
+    # first one is tried, and its error lists all numbers of the bias, which takes milliseconds.
+    summed = torch.ops.mkldnn._linear_pointwise(context, other=hidden, W=tensors[4], B=tensors[5], attr="add")
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
     inner = torch.ops.mkldnn._linear_pointwise(attended, tensors[6], tensors[7], name, [], algorithm)
-    summed = torch.ops.mkldnn._linear_pointwise(inner, attended, tensors[8], tensors[9], "add")
+    summed = torch.ops.mkldnn._linear_pointwise(inner, other=attended, W=tensors[8], B=tensors[9], attr="add")
     return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
 
 

@@ -6,10 +6,9 @@ between texts, or at white space inside a long text.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
-import pyarrow as pa
 
 from bertsmith.text.encoded import Offsets, offsets_of
 from bertsmith.text.keys import Bytes
@@ -36,13 +35,18 @@ class Block:
     borders: Offsets
 
 
+def is_arrow(texts: Strings) -> TypeGuard[Any]:
+    """Whether the texts are in Arrow; a process with a few short texts never imports it, which takes a while."""
+    return hasattr(texts, "to_pylist")
+
+
 def batches(texts: Strings) -> Iterator[Strings]:
     """The texts in batches of about a megabyte; a longer text is a separate batch."""
-    if isinstance(texts, pa.ChunkedArray):
-        for chunk in texts.chunks:
-            yield from batches(chunk)
-        return
-    if isinstance(texts, pa.Array):
+    if is_arrow(texts):
+        if hasattr(texts, "chunks"):
+            for chunk in texts.chunks:
+                yield from batches(chunk)
+            return
         average = texts.nbytes / max(1, len(texts))
     else:
         sample = texts[:: max(1, len(texts) // _SAMPLE)]
@@ -67,6 +71,8 @@ def blocks_of(texts: Strings) -> list[Block]:
 
 def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
     """(the bytes of all texts, the start of each text and the end of the last); a null counts as an empty text."""
+    import pyarrow as pa
+
     if not isinstance(texts, pa.Array):
         try:
             texts = pa.array(texts, type=pa.large_string())

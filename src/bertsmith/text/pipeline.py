@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bertsmith.errors import CheckpointError
 from bertsmith.files import digest_bytes
-from bertsmith.text.blocks import Strings
+from bertsmith.text.blocks import Strings, is_arrow
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
@@ -83,7 +82,7 @@ class PipelineTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
-        strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+        strings = texts.to_pylist() if is_arrow(texts) else texts
         return Encoded.from_rows([one.ids for one in self._encodings([text or "" for text in strings], special_tokens)])
 
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from bertsmith.text.blocks import Strings
+from bertsmith.text.blocks import Strings, is_arrow
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
@@ -100,7 +99,7 @@ class WordPieceTokenizer(Tokenizer):
         if special_tokens and _has_special_piece(texts):
             return self._encode_around_specials(texts)
         if _is_small(texts):
-            plain = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+            plain = texts.to_pylist() if is_arrow(texts) else texts
             return Encoded.from_rows([self._ids(text or "") for text in plain])
         return self._fast_encoder().encode(texts)
 
@@ -187,7 +186,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def _encode_around_specials(self, texts: Strings) -> Encoded:
         """The ids of texts with special pieces: encodes the parts between them, then inserts their ids."""
-        strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+        strings = texts.to_pylist() if is_arrow(texts) else texts
         rows = [_parts(text or "", True) for text in strings]
         between = self.encode_batch([part for row in rows for part, special in row if not special])
         ids = [self.vocabulary.index[part] for row in rows for part, special in row if special]
@@ -253,14 +252,14 @@ def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threa
 
 
 def _is_small(texts: Strings) -> bool:
-    if isinstance(texts, pa.Array | pa.ChunkedArray):
+    if is_arrow(texts):
         return bool(texts.nbytes < _SMALL)
     return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
 
 
 def _has_special_piece(texts: Strings) -> bool:
     """Whether a special piece may be in some text."""
-    if isinstance(texts, pa.Array | pa.ChunkedArray):
+    if is_arrow(texts):
         return True
     # The pieces contain no space, so none arises where two texts meet.
     joined = " ".join(texts)
