@@ -12,19 +12,11 @@ from bertsmith.comparison.fitting import fit_all
 from bertsmith.comparison.networks import Given
 from bertsmith.comparison.results import rows_of
 from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
+from bertsmith.comparison.word_vector_training import GivenWordVectors
 from bertsmith.task_data.split import TaskData
 from bertsmith.word_vectors.training import train_word_vectors
 from comparison.ladder_samples import shorten, write_text
 from tasks.task_samples import SPECS, examples_of, write_base_model
-
-
-class GivenWords(Given):
-    """Word vectors that exist; only that they are there is checked."""
-
-    def make(self, bench, seed, scratch):
-        from bertsmith.comparison.sources import Made
-
-        return Made(path=self.model)
 
 
 def ladder(tmp_path: Path) -> dict:
@@ -34,7 +26,7 @@ def ladder(tmp_path: Path) -> dict:
     return {
         "one-hot": SYSTEMS["one-hot"],
         "tf-idf": SYSTEMS["tf-idf"],
-        "words": MeanOfWords(about="words", source=GivenWords(model=str(tmp_path / "words"))),
+        "words": MeanOfWords(about="words", source=GivenWordVectors(path=str(tmp_path / "words"))),
         "frozen": FrozenMean(about="frozen", source=base),
         "fine-tuned": FineTuned(about="fine-tuned", source=base),
     }
@@ -47,7 +39,21 @@ def bench_of(kind: str, tmp_path: Path) -> Bench:
     )
 
 
-@pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "windows", "tags", "choice", "answer"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "single",
+        "pair",
+        "several labels",
+        "number",
+        "windows",
+        "tags",
+        "choice",
+        "answer",
+        "scored vectors",
+        "vectors of triplets",
+    ],
+)
 def test_a_kind_of_task_is_done_by_those_that_can(kind, tmp_path, monkeypatch):
     shorten(monkeypatch, epochs=1.0)
     bench, systems = bench_of(kind, tmp_path), ladder(tmp_path)

@@ -93,7 +93,8 @@ def compare_systems(
         kind: the format of the file, a task of `finetune`; by default "classification".
         dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
         corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
-        systems: names of `comparison.systems.SYSTEMS`, model folders or hub ids; by default all that the text allows.
+        systems: names of `comparison.systems.SYSTEMS`, model folders or hub ids, which are fine-tuned, the same followed
+            by ":frozen", or folders and files of word vectors; by default all that the text allows.
         minutes: for each system that reads the text; by default MINUTES.
         tokens: for each such system, instead of minutes.
         size: of the networks that are pre-trained; by default chosen by the minutes.
@@ -242,7 +243,9 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
     cells = list(all_cells(run.path))
     rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))
     failures = [
-        {"cell": cell.place.name, "system": cell.place.system, "error": cell.error} for cell in cells if cell.error
+        {"cell": cell.place.name, "labels": cell.place.labels, "system": cell.place.system, "error": cell.error}
+        for cell in cells
+        if cell.error
     ]
     text = run.record["settings"].get("text")
     report = {

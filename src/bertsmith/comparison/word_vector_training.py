@@ -1,4 +1,4 @@
-"""Word vectors trained on the text of a comparison, for as many epochs as fit into the budget.
+"""Word vectors of a comparison: trained on its text, for as many epochs as fit into the budget, or given.
 
 ::
 
@@ -10,10 +10,10 @@ import dataclasses
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bertsmith.comparison.bench import Bench, too_short
-from bertsmith.comparison.sources import SEED, Kept, timed
+from bertsmith.comparison.sources import SEED, Kept, Made, Source, timed
 from bertsmith.documents.readers import read_documents
 from bertsmith.documents.sources import total_bytes
 from bertsmith.errors import ConfigError
@@ -146,3 +146,19 @@ class WordVectorTraining(Kept):
                 fix=f"allow at least {words:,} with --tokens, or give less text",
             )
         return max(1, round(tokens / words))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenWordVectors(Source):
+    """Word vectors that exist.
+
+    Attributes:
+        path: a folder or file of them, see `load_word_vectors`.
+    """
+
+    needs_text: ClassVar[bool] = False
+    path: str
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`; nothing is read yet."""
+        return Made(path=self.path)
