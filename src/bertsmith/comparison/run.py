@@ -93,8 +93,8 @@ def compare_systems(
         kind: the format of the file, a task of `finetune`; by default "classification".
         dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
         corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
-        systems: names of `comparison.systems.SYSTEMS`, model folders or hub ids, which are fine-tuned, the same followed
-            by ":frozen", or folders and files of word vectors; by default all that the text allows.
+        systems: names of `comparison.systems.SYSTEMS`; model folders or hub ids, which are fine-tuned, or not if
+            ":frozen" follows; folders and files of word vectors. By default all that the text allows.
         minutes: for each system that reads the text; by default MINUTES.
         tokens: for each such system, instead of minutes.
         size: of the networks that are pre-trained; by default chosen by the minutes.
