@@ -63,9 +63,9 @@ class Budget:
         return Budget(minutes=minutes, tokens=tokens, size=size or ("auto" if tokens is None else SIZE_FOR_TOKENS))
 
     @property
-    def processor_seconds(self) -> float:
-        """The processor time of a system, over all threads; infinite for a budget in tokens."""
-        return math.inf if self.minutes is None else 60 * self.minutes * torch.get_num_threads()
+    def processor_seconds(self) -> float | None:
+        """The processor time of a system, over all threads; None for a budget in tokens."""
+        return None if self.minutes is None else 60 * self.minutes * torch.get_num_threads()
 
     def words(self) -> str:
         """The budget in words.

@@ -88,6 +88,10 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
         which = cells[0] if len(cells) == 1 else f"{system}, {len(cells):,} cells,"
         lines.append(f"{which} failed: {error}")
     lines += [f"{row['system']}, {row['labels']:,} labels: {row['note']}" for row in report["rows"] if row["note"]]
+    if allowed := report.get("allowed_seconds"):
+        used = {row["system"]: row["making"] / allowed for row in report["rows"] if row["making"] is not None}
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in used.items())
+        lines += [f"of {allowed:,.0f} s of processor time for the text were used: {shares}"] if used else []
     unknown = {row["system"]: row["unknown_words"] for row in report["rows"] if row.get("unknown_words")}
     lines += [
         f"{name}: {count:,} of the {total:,} words of the dev texts have no vector ({count / max(total, 1):.1%})"

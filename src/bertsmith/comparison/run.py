@@ -256,6 +256,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
         "dev_examples": len(data.dev),
         "seeds": sorted({cell.place.seed for cell in cells}),
         "budget": Budget(**text["budget"]).words() if text else "",
+        "allowed_seconds": Budget(**text["budget"]).processor_seconds if text and bench.counts_processor_time else None,
         "verdicts": verdicts(rows, spec.metric),
         "rows": [to_plain(row) for row in rows],
         "systems": [

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bertsmith.comparison.bench import Bench, too_short
+from bertsmith.comparison.bench import Bench, Budget, too_short
 from bertsmith.comparison.sources import SEED, Kept, Made, Source, timed
 from bertsmith.documents.readers import read_documents
 from bertsmith.documents.sources import total_bytes
@@ -120,7 +120,7 @@ class WordVectorTraining(Kept):
         shutil.rmtree(made)
         sample.unlink()
         needed = spent["processor_seconds"] * total / size
-        if needed > 2 * budget.processor_seconds:
+        if needed > 2 * _seconds(budget):
             raise too_short(self.name, budget, needed, "reading the text once")
 
     def _first_epoch(self, bench: Bench, place: Path) -> tuple[dict[str, float], int]:
@@ -142,13 +142,13 @@ class WordVectorTraining(Kept):
         first = (marks[0] if marks else end) - start
         epoch = end - start - first
         budget = bench.budget
-        if end - start > _LATE * budget.processor_seconds:
+        if end - start > _LATE * _seconds(budget):
             shutil.rmtree(place)
             raise too_short(self.name, budget, end - start, "reading the text once")
         result = {**spent, "first": round(first, 3), "epoch": round(epoch, 3), "words": words}
         if self.method == PPMI:
             return result, 1
-        left = budget.processor_seconds - (end - start) - first
+        left = _seconds(budget) - (end - start) - first
         return result, max(1, min(_MOST_EPOCHS[self.method], int(left / max(epoch, 1e-3))))
 
 
@@ -166,6 +166,12 @@ class GivenWordVectors(Source):
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; nothing is read yet."""
         return Made(path=self.path)
+
+
+def _seconds(budget: Budget) -> float:
+    """The processor time of a budget that has one."""
+    assert budget.processor_seconds is not None, "a number of tokens is not timed"
+    return budget.processor_seconds
 
 
 def _write_beginning(texts: Sequence[Path], to: Path, most: int) -> int:
