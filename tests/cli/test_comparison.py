@@ -1,8 +1,7 @@
 """The command `compare`: what it prints, and that its help knows every system."""
 
-from comparison.systems_samples import write_labelled
-
 from bertsmith.comparison.systems import SYSTEMS
+from comparison.ladder_samples import write_labelled
 
 
 def test_the_table_comes_first_and_then_which_step_was_worth_it(run, tmp_path):

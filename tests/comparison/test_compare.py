@@ -337,6 +337,7 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"kind": "regresion"}, "did you mean 'regression'?"),
         ({"task": "nowhere.tsv"}, "nowhere.tsv"),
         ({"metric": "f2"}, "a metric of classification"),
+        ({"device": "gpu"}, "'gpu'"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(files, tmp_path, changes, said):

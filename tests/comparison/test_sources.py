@@ -1,14 +1,16 @@
 """What is made from the text: the epochs of word vectors; what was stopped is finished as if it had not been."""
 
+import dataclasses
 import time
 from pathlib import Path
 
 import pytest
 
+from bertsmith.adaptation import task_text
 from bertsmith.comparison import networks, word_vector_training
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.networks import Pretraining
+from bertsmith.comparison.networks import ContinuedOnTask, Pretraining
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json
@@ -109,6 +111,39 @@ def test_a_pretraining_that_was_stopped_at_its_end_is_not_repeated(text, tmp_pat
     assert resumed == [False, True]
     assert weights.read_bytes() == before
     assert made.costs["tokens"] >= TOKENS / 2
+
+
+def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_too_short(tmp_path, monkeypatch):
+    text = write_text(tmp_path / "longer.txt", 400)  # an AWD-LSTM reads it in 32 tracks
+    target = ContinuedOnTask(name="target", base=Pretraining(name="awd-lstm", architecture="awd-lstm"))
+    bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
+    few = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 2), dev=bench.data.dev))
+    with pytest.raises(
+        ConfigError, match=r"time enough for target, which gets 10% of the budget; found \d+ tokens"
+    ) as error:
+        target.make(few, 1, tmp_path)
+    assert "\n" not in str(error.value)
+    assert sorted(path.name for path in bench.models.iterdir()) == ["awd-lstm", "text"]
+    bench = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 40), dev=bench.data.dev))
+    whole, resumed = task_text.pretrain, []
+
+    def killed(*arguments, resume, **more):
+        result = whole(*arguments, resume=resume, **more)
+        resumed.append(resume)
+        if not resume:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(task_text, "pretrain", killed)
+    with pytest.raises(KeyboardInterrupt):
+        target.make(bench, 1, tmp_path)
+    (place,) = bench.models.glob("target-*")
+    before = (place / "continued" / "run" / "model" / "model.safetensors").read_bytes()
+    made = target.make(bench, 1, tmp_path)
+    # What it ended with is found again, whether or not the end of the run had been noted.
+    assert resumed in ([False], [False, True])
+    assert (Path(made.path) / "model" / "model.safetensors").read_bytes() == before
+    assert made.costs["processor_seconds"] > target.base.make(bench, 1, tmp_path).costs["processor_seconds"]
 
 
 def test_an_objective_of_its_own_makes_another_network(text, tmp_path):

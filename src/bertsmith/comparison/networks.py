@@ -103,7 +103,7 @@ class ContinuedOnTask(Kept):
 
     def place(self, bench: Bench) -> Path:
         """See `Kept.place`."""
-        return bench.models / f"{self.name}-{_digest_of_texts(bench)[:8]}"
+        return bench.models / f"{self.name}-{_digest_of_texts(bench).rpartition(':')[2][:8]}"
 
     def result(self, place: Path) -> Path:
         """See `Kept.result`."""

@@ -26,6 +26,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_new_run
 from bertsmith.progress import counted, said_once, warn
+from bertsmith.runtime import choose
 from bertsmith.settings import require, require_counts, require_number, split_settings
 from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
@@ -183,6 +184,7 @@ def _bench(
     device: str,
 ) -> Bench:
     """The task with its examples, checked as far as no system is needed for it."""
+    choose(device)  # refuses what is not there before anything is made
     parts = split_settings(settings, [TaskSettings, ColumnSettings])
     train: Path | None = Path(task)
     if kind is None and str(task) in PRESETS and not Path(task).exists():
