@@ -87,7 +87,7 @@ class Arm(Pretraining):
         self.require_same(own)
         return super().make(own, seed, scratch)
 
-    def recipe(self, bench: Bench, **budget: int) -> Recipe:
+    def recipe(self, bench: Bench) -> Recipe:
         """See `Pretraining.recipe`."""
         assert bench.budget.tokens is not None, "ablations have equal tokens"
         shape = {"size": bench.budget.size} if self.shape is None else {"config": str(self._config_file(bench))}

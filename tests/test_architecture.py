@@ -31,9 +31,9 @@ FLOORS = {
     "tasks": 6, "pretraining": 6,
     "baselines": 7, "results": 7, "task_data": 7,
     "finetuning": 8, "inference": 8, "vectors": 8,
-    "search": 9, "export": 9, "comparison": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
+    "search": 9, "export": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
     "cluster": 9, "planning": 9, "translation": 9,
-    "demo": 10, "library": 10,
+    "comparison": 10, "demo": 10, "library": 10,
     "server": 11,
     "cli": 12,
 }  # fmt: skip
@@ -51,8 +51,8 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
-    "bertsmith.reports.pictures", "bertsmith.inference.n_grams", "rich.console", "rich.live", "rich.text", "pyarrow",
-    "pyarrow.parquet",
+    "bertsmith.adaptation.task_text", "bertsmith.reports.pictures", "bertsmith.inference.n_grams",
+    "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (

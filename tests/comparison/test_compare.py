@@ -8,11 +8,15 @@ import pytest
 import bertsmith
 from bertsmith.comparison import fitting, networks, systems, word_vector_training
 from bertsmith.comparison.cells import Place, all_cells, lines_of
+from bertsmith.comparison.report import table_of
 from bertsmith.comparison.run import compare_systems
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json
+from bertsmith.word_vectors.formats import write_word_vectors
+from bertsmith.word_vectors.training import train_word_vectors
 from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text
 from reports.page import Page
+from tasks.task_samples import write_base_model
 
 CHEAP = ["one-hot", "tf-idf"]
 
@@ -71,6 +75,63 @@ def test_every_pretrained_network_is_compared_frozen_and_fine_tuned_from_one_run
         assert found[tuned]["settings"]["freeze"] == "nothing"
         assert found[frozen]["settings"]["columns"] in (128, 256)  # the width of the network, for its linear model
     assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["awd-lstm", "elmo", "gpt", "text"]
+
+
+def test_further_steps_of_the_ladder_start_from_the_same_networks_or_from_none(files, tmp_path):
+    names = ["autoencoder", "awd-lstm-random", "awd-lstm-frozen", "ulmfit-target", "gpt-frozen", "gpt-2018"]
+    files["corpus"] = [write_text(tmp_path / "longer.txt", 400)]  # an AWD-LSTM reads it in 32 tracks
+    out, models = tmp_path / "out", tmp_path / "out" / "models"
+    result = compare_systems(**files, out=out, systems=names, seeds=1, labels=[24])
+    assert result.report["failures"] == []
+    rows = {row["system"]: row for row in result.report["rows"]}
+    settings = {cell.place.system: cell.provenance["settings"] for cell in all_cells(out)}
+    assert read_json(models / "autoencoder" / "model" / "bertsmith.json")["objective"] == "autoencoder"
+    assert rows["awd-lstm-random"]["making"] is None
+    # The second stage reads the texts of the task, after the pre-training that the others share.
+    (target,) = models.glob("awd-lstm-target-*")
+    assert rows["ulmfit-target"]["making"] > rows["awd-lstm-frozen"]["making"]
+    weights = [
+        digest_file(place / "model" / "model.safetensors") for place in (models / "awd-lstm", target / "continued/run")
+    ]
+    assert weights[0] != weights[1]
+    assert [
+        cell.provenance["base_digest"] for cell in all_cells(out) if cell.place.system == "ulmfit-target"
+    ] == weights[1:]
+    assert settings["ulmfit-target"]["gradual_unfreezing"]
+    # The paper of GPT: rates for its size, and the language-model loss next to that of the task.
+    assert (settings["gpt-2018"]["language_model_loss"], settings["gpt-2018"]["batch_size"]) == (0.5, 32)
+    assert rows["gpt-2018"]["making"] == rows["gpt-frozen"]["making"]
+
+
+def test_word_vectors_and_frozen_models_that_exist_are_systems(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors = train_word_vectors(files["corpus"], "words", method="ppmi", width=8, most_words=9)
+    write_word_vectors(vectors, "words.txt", "text")
+    write_word_vectors(vectors, "words.bin", "binary")
+    Path("cut.bin").write_bytes(Path("words.bin").read_bytes()[:-9])
+    base = Path(write_base_model(tmp_path / "base")).name
+    names = ["words", "words.txt", "words.bin", "cut.bin", f"{base}:frozen", "starter:frozen"]
+    result = compare_systems(
+        **cheap(files), device="cpu", max_length=32, out="out", systems=names, seeds=1, labels=[24]
+    )
+    rows = {row["system"]: row for row in result.report["rows"]}
+    assert list(rows) == [name for name in names if name != "cut.bin"]
+    assert rows["words"]["values"] == rows["words.txt"]["values"] == rows["words.bin"]["values"]
+    assert all(row["making"] is None for row in rows.values())
+    count, total = rows["words"]["unknown_words"]
+    words = [word for line in Path(files["dev"]).read_text().splitlines()[1:] for word in line.split("\t")[0].split()]
+    assert (count, total) == (sum(word not in vectors.index for word in words), len(words))
+    assert 0 < count < total
+    assert (
+        f"words: {count:,} of the {total:,} words of the dev texts have no vector ({count / total:.1%})"
+        in result.lines()
+    )
+    assert rows[f"{base}:frozen"]["unknown_words"] is None
+    # A damaged file is the failure of its row alone.
+    (failure,) = result.report["failures"]
+    assert (failure["system"], failure["error"].count("\n")) == ("cut.bin", 0)
+    assert "cut.bin" in failure["error"]
+    assert ["24", "cut.bin", "failed"] in [row[:3] for row in result.table()[1]]
 
 
 def test_both_ways_are_there_for_every_network_that_a_comparison_trains():
@@ -137,6 +198,10 @@ def test_the_report_is_a_table_in_three_forms(files, tmp_path):
         assert cell in page.text
     assert result.report["verdicts"][0] in page.text
     assert result.page.read_text(encoding="utf-8").count("<svg") == 2
+    assert page.text.count("with the 95% interval of the first seed") == 2
+    assert "processor time as well" in page.text
+    left_out = [*result.report["systems"], {"system": "bert", "about": "", "why_not": "it cannot do this"}]
+    assert table_of({**result.report, "systems": left_out})[1][-1][:3] == ["–", "bert", "left out"]
     assert read_json(tmp_path / "out" / "report.json") == json.loads(json.dumps(result.report))
 
 
@@ -211,6 +276,7 @@ def test_a_system_that_fails_is_reported_with_its_reason_and_tried_again(files, 
     assert [row["system"] for row in result.report["rows"]] == ["ppmi"]
     assert {one["error"] for one in result.report["failures"]} == {"expected a column; found none; add one"}
     assert "one-hot, 2 cells, failed: expected a column; found none; add one" in result.lines()
+    assert [row[:3] for row in result.table()[1]][1:] == [["24", "one-hot", "failed"]]
     monkeypatch.setattr(systems, "counting", whole)
     result = compare_systems(**options, out=tmp_path / "out", resume=True)
     assert result.report["failures"] == []
@@ -259,6 +325,8 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
     [
         ({"systems": ["tfidf"]}, "found 'tfidf'; did you mean 'tf-idf'?"),
         ({"systems": ["no/model"]}, None),
+        ({"systems": ["no/model:frozen"]}, None),
+        ({"systems": ["bert:frozen"]}, "found 'bert:frozen'; did you mean 'bert-frozen'?"),
         ({"systems": ["one-hot", "one-hot"]}, "'one-hot' twice"),
         ({"systems": ["bert"]}, "expected text for bert to read; found none; name it with --corpus"),
         ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
@@ -269,6 +337,7 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"kind": "regresion"}, "did you mean 'regression'?"),
         ({"task": "nowhere.tsv"}, "nowhere.tsv"),
         ({"metric": "f2"}, "a metric of classification"),
+        ({"device": "gpu"}, "'gpu'"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(files, tmp_path, changes, said):
@@ -313,3 +382,14 @@ def test_a_time_that_is_too_short_says_the_least_for_each_system(files, tmp_path
         assert f"leave {name} out of --systems" in error
         assert "minutes with --minutes" in error
     assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["text"]
+
+
+def test_the_time_of_an_answer_is_the_median_over_single_examples_by_the_given_clock():
+    now, seen = [0.0], []
+
+    def answer(examples):
+        seen.append(len(examples))
+        now[0] += {1: 100.0, 2: 0.5, 3: 0.25, 4: 0.125}[len(seen)]
+
+    assert fitting.milliseconds(answer, ["a", "b", "c"], lambda: now[0]) == 250.0
+    assert seen == [1, 1, 1, 1]

@@ -4,27 +4,24 @@ import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.cells import all_cells, lines_of
 from bertsmith.comparison.fitting import fit_all
+from bertsmith.comparison.linear import WordCounts
 from bertsmith.comparison.networks import Given
 from bertsmith.comparison.results import rows_of
 from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
+from bertsmith.comparison.word_vector_training import GivenWordVectors
+from bertsmith.metrics.vectors import cosines
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.word_vectors.training import train_word_vectors
 from comparison.ladder_samples import shorten, write_text
 from tasks.task_samples import SPECS, examples_of, write_base_model
-
-
-class GivenWords(Given):
-    """Word vectors that exist; only that they are there is checked."""
-
-    def make(self, bench, seed, scratch):
-        from bertsmith.comparison.sources import Made
-
-        return Made(path=self.model)
 
 
 def ladder(tmp_path: Path) -> dict:
@@ -34,7 +31,7 @@ def ladder(tmp_path: Path) -> dict:
     return {
         "one-hot": SYSTEMS["one-hot"],
         "tf-idf": SYSTEMS["tf-idf"],
-        "words": MeanOfWords(about="words", source=GivenWords(model=str(tmp_path / "words"))),
+        "words": MeanOfWords(about="words", source=GivenWordVectors(path=str(tmp_path / "words"))),
         "frozen": FrozenMean(about="frozen", source=base),
         "fine-tuned": FineTuned(about="fine-tuned", source=base),
     }
@@ -47,7 +44,21 @@ def bench_of(kind: str, tmp_path: Path) -> Bench:
     )
 
 
-@pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "windows", "tags", "choice", "answer"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "single",
+        "pair",
+        "several labels",
+        "number",
+        "windows",
+        "tags",
+        "choice",
+        "answer",
+        "scored vectors",
+        "vectors of triplets",
+    ],
+)
 def test_a_kind_of_task_is_done_by_those_that_can(kind, tmp_path, monkeypatch):
     shorten(monkeypatch, epochs=1.0)
     bench, systems = bench_of(kind, tmp_path), ladder(tmp_path)
@@ -70,6 +81,18 @@ def test_what_cannot_do_a_task_says_why():
     for name in ("one-hot", "tf-idf", "ppmi", "bert-frozen"):
         assert "cannot do tagging" in SYSTEMS[name].why_not(SPECS["tags"])
     assert SYSTEMS["bert"].why_not(SPECS["tags"]) == ""
+    assert "without prompts" in SYSTEMS["bert-frozen"].why_not(SPECS["vectors of partners"])
+    assert SYSTEMS["tf-idf"].why_not(SPECS["vectors of partners"]) == ""
+
+
+def test_the_cosine_of_counted_words_is_that_of_their_weights():
+    texts = ["the cat sat", "the cat sat down", "a dog", "the the cat"]
+    one_hot = WordCounts(texts, TaskSettings(), one_hot=True)(texts)
+    shared = cosines(np.repeat(one_hot[:1], 3, axis=0), one_hot[1:])
+    assert shared == pytest.approx([3 / math.sqrt(3 * 4), 0, 2 / math.sqrt(3 * 2)])
+    weighted = WordCounts(texts, TaskSettings(), one_hot=False)(texts)
+    expected = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", sublinear_tf=True).fit_transform(texts).toarray()
+    assert weighted @ weighted.T == pytest.approx(expected @ expected.T, abs=1e-6)
 
 
 def test_a_bilstm_with_attention_is_compared_on_tasks_of_two_texts_only(tmp_path):

@@ -1,14 +1,16 @@
 """What is made from the text: the epochs of word vectors; what was stopped is finished as if it had not been."""
 
+import dataclasses
 import time
 from pathlib import Path
 
 import pytest
 
+from bertsmith.adaptation import task_text
 from bertsmith.comparison import networks, word_vector_training
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.networks import Pretraining
+from bertsmith.comparison.networks import ContinuedOnTask, Pretraining
 from bertsmith.comparison.word_vector_training import WordVectorTraining
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json
@@ -22,6 +24,7 @@ from training.toy import Clock
 
 WORD2VEC = WordVectorTraining(name="word2vec", method="skip-gram")
 GLOVE = WordVectorTraining(name="glove", method="glove")
+PPMI = WordVectorTraining(name="ppmi", method="ppmi")
 
 
 @pytest.fixture
@@ -44,16 +47,24 @@ def bench_of(text: Path, models: Path, **budget: float) -> Bench:
 def test_word_vectors_get_the_epochs_that_fit_into_the_time_or_the_tokens(text, tmp_path):
     made = WORD2VEC.make(bench_of(text, tmp_path / "a", minutes=60.0), 1, tmp_path)
     assert made.costs["epochs"] == 20  # the most
-    words = made.costs["tokens"]
-    assert words == sum(len(line.split()) for line in text.read_text().splitlines())
-    made = WORD2VEC.make(bench_of(text, tmp_path / "b", tokens=3 * words), 1, tmp_path)
-    assert made.costs["epochs"] == 3
-    made = WORD2VEC.make(bench_of(text, tmp_path / "c", tokens=words - 9), 1, tmp_path)
-    assert made.costs["epochs"] == 1
-    made = GLOVE.make(bench_of(text, tmp_path / "d", tokens=words), 1, tmp_path)
-    assert made.costs["epochs"] == 25
-    with pytest.raises(ConfigError, match=f"allow at least {words:,} with --tokens"):
-        WORD2VEC.make(bench_of(text, tmp_path / "e", tokens=words // 3), 1, tmp_path)
+    words = sum(len(line.split()) for line in text.read_text().splitlines())
+    assert made.costs["tokens"] == 20 * words
+
+
+@pytest.mark.parametrize(("share", "epochs"), [(0.4, 1), (1.05, 1), (1.5, 2), (3.0, 3)])
+def test_word_vectors_read_the_tokens_of_the_budget_whatever_the_length_of_the_text(text, tmp_path, share, epochs):
+    words = sum(len(line.split()) for line in text.read_text().splitlines())
+    budget = int(share * words)
+    for source in (WORD2VEC, GLOVE, PPMI):
+        made = source.make(bench_of(text, tmp_path / "models", tokens=budget), 1, tmp_path)
+        about = read_json(Path(made.path) / "bertsmith.json")
+        if source is WORD2VEC:
+            assert made.costs["epochs"] == about["settings"]["epochs"] == epochs
+            assert made.costs["tokens"] == pytest.approx(budget, abs=max(8 * epochs, 0.06 * budget))
+            assert made.costs["tokens"] == epochs * about["text_words"]
+        else:
+            assert made.costs["tokens"] == about["text_words"] == pytest.approx(min(budget, words), abs=8)
+        assert not list((tmp_path / "models").glob("*.txt"))
 
 
 @pytest.mark.parametrize("stop", [1, 3])
@@ -102,6 +113,39 @@ def test_a_pretraining_that_was_stopped_at_its_end_is_not_repeated(text, tmp_pat
     assert made.costs["tokens"] >= TOKENS / 2
 
 
+def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_too_short(tmp_path, monkeypatch):
+    text = write_text(tmp_path / "longer.txt", 400)  # an AWD-LSTM reads it in 32 tracks
+    target = ContinuedOnTask(name="target", base=Pretraining(name="awd-lstm", architecture="awd-lstm"))
+    bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
+    few = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 2), dev=bench.data.dev))
+    with pytest.raises(
+        ConfigError, match=r"time enough for target, which gets 10% of the budget; found \d+ tokens"
+    ) as error:
+        target.make(few, 1, tmp_path)
+    assert "\n" not in str(error.value)
+    assert sorted(path.name for path in bench.models.iterdir()) == ["awd-lstm", "text"]
+    bench = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 40), dev=bench.data.dev))
+    whole, resumed = task_text.pretrain, []
+
+    def killed(*arguments, resume, **more):
+        result = whole(*arguments, resume=resume, **more)
+        resumed.append(resume)
+        if not resume:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(task_text, "pretrain", killed)
+    with pytest.raises(KeyboardInterrupt):
+        target.make(bench, 1, tmp_path)
+    (place,) = bench.models.glob("target-*")
+    before = (place / "continued" / "run" / "model" / "model.safetensors").read_bytes()
+    made = target.make(bench, 1, tmp_path)
+    # What it ended with is found again, whether or not the end of the run had been noted.
+    assert resumed in ([False], [False, True])
+    assert (Path(made.path) / "model" / "model.safetensors").read_bytes() == before
+    assert made.costs["processor_seconds"] > target.base.make(bench, 1, tmp_path).costs["processor_seconds"]
+
+
 def test_an_objective_of_its_own_makes_another_network(text, tmp_path):
     bench = bench_of(text, tmp_path / "models", tokens=TOKENS)
     made = Pretraining(name="gpt", objective="left-to-right").make(bench, 1, tmp_path)
@@ -109,7 +153,7 @@ def test_an_objective_of_its_own_makes_another_network(text, tmp_path):
 
 
 def test_much_text_in_little_time_is_refused_before_all_of_it_is_read(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(word_vector_training, "_SAMPLE", 400)
+    monkeypatch.setattr(word_vector_training, "_SAMPLE", 60)
     read = []
     whole = word_vector_training.train_word_vectors
 
@@ -121,7 +165,8 @@ def test_much_text_in_little_time_is_refused_before_all_of_it_is_read(text, tmp_
     bench = bench_of(text, tmp_path / "models", minutes=1e-5)
     with pytest.raises(ConfigError, match=r"a time long enough for word2vec.*allow more than .* minutes"):
         WORD2VEC.make(bench, 1, tmp_path)
-    assert read == [400]
+    assert len(read) == 1
+    assert 0 < read[0] < text.stat().st_size / 10
     assert list((tmp_path / "models").iterdir()) == []
 
 

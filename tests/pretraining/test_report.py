@@ -98,6 +98,18 @@ def test_equal_series_give_equal_charts_and_gaps_are_kept():
     assert "nan" not in chart
 
 
+def test_intervals_are_vertical_lines_at_their_points_and_a_point_may_have_none():
+    def chart(*intervals):
+        points = Series(x=[1, 2], y=[0.5, 0.7], color=COLORS[0], style="points", intervals=intervals)
+        return line_chart([points], x_label="labels", y_label="accuracy")
+
+    assert chart(None, None) == chart()
+    drawn = [chart(*one).count('<g id="LineCollection_') for one in ((), (None, [0.6, 0.8]), ([0.4, 0.6], [0.6, 0.8]))]
+    assert drawn == [0, 1, 1]
+    (one, both) = (chart(None, [0.6, 0.8]), chart([0.6, 0.6], [0.6, 0.8]))
+    assert both.count("<path") == one.count("<path") + 1
+
+
 def test_a_long_line_is_thinned_to_what_a_screen_can_show():
     x, y = thinned(list(range(100_000)), [1.0] * 100_000)
     assert len(x) == len(y) == 800

@@ -133,6 +133,7 @@ def continue_pretraining(
     precision: str = "auto",
     seed: int = 1,
     resume: bool = False,
+    by_processor: bool = False,
 ) -> Path:
     """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text.
 
@@ -140,6 +141,7 @@ def continue_pretraining(
         source: the base model, anything that `load` accepts.
         out: RUN, the folder of the fine-tuning run; new, unless `resume`.
         resume: resume what is in `out`; a finished part is not repeated.
+        by_processor: the minutes count processor time, see `pretrain`.
 
     Raises:
         InputError: the text cannot be read, or is shorter than a row.
@@ -148,7 +150,7 @@ def continue_pretraining(
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     place, rank = out / CONTINUED, Rank.from_environment()
-    model, folder, record = place / "run" / "model", load_any(source), text.record()
+    model, folder, record = continued_model(out), load_any(source), text.record()
     on_first_rank(lambda: _require_place(out, resume=resume), rank)
     with locked_by_first_rank(out, rank):
         if resume:
@@ -157,7 +159,7 @@ def continue_pretraining(
             return model
         try:
             on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
-            _pretrain(folder.config, str(source), text, place, device, precision, seed, rank)
+            _pretrain(folder.config, str(source), text, place, device, precision, seed, rank, by_processor)
         except (InputError, ConfigError) as error:
             # Nothing is trained yet, and the folder would only block the next attempt.
             if not (resume or rank.index):
@@ -170,6 +172,11 @@ def continue_pretraining(
         # What is left to do needs the model alone.
         on_first_rank(RunFolder.open(place / "run").clear, rank)
     return model
+
+
+def continued_model(out: Path) -> Path:
+    """The model folder in RUN that `continue_pretraining` writes."""
+    return out / CONTINUED / "run" / "model"
 
 
 def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]:
@@ -214,6 +221,7 @@ def _pretrain(
     precision: str,
     seed: int,
     rank: Rank,
+    by_processor: bool,
 ) -> None:
     """Starts or resumes the run."""
     settings = settings_from_recipe(
@@ -230,7 +238,7 @@ def _pretrain(
         }
     )
     is_resumed = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
-    pretrain(place / "corpus", place / "run", *settings, resume=is_resumed)
+    pretrain(place / "corpus", place / "run", *settings, resume=is_resumed, by_processor=by_processor)
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:

@@ -28,7 +28,7 @@ from bertsmith.tasks.settings import WINDOWED, TaskSettings
 
 MOST_TERMS = 50_000  # of each kind; the most frequent are kept
 MOST_WEIGHTS = 2_000_000  # terms times outputs
-MOST_CELLS = 10**8  # texts times width of `tf_idf_vectors`, 400 MB
+MOST_CELLS = 10**8  # texts times width of the vectors of a `WordSpace`, 400 MB
 MANY_OUTPUTS = 20  # with more, runs of letters are left out, which would take most of the time
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -110,28 +110,51 @@ class BagOfWords:
         return [cut_text((example.first, example.second or "")[place], self._settings) for example in examples]
 
 
-def tf_idf_vectors(texts: Sequence[str], others: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
-    """TF-IDF vectors of the words of texts, of length 1 or 0, float32 [texts, D].
+class WordSpace:
+    """Vectors of texts with a number for each word, whose cosines say how many words two texts share.
 
-    D is the number of different words in the texts. If the vectors would take too much memory, the words share columns
-    at random, with random signs, which changes cosines little (Weinberger et al., 2009, "Feature hashing").
+    Args:
+        texts: their words are those of the space, and the document frequencies are those in these texts.
+        one_hot: 1 for a word that a text has, in place of its weight by TF-IDF.
+    """
+
+    def __init__(self, texts: Sequence[str], *, one_hot: bool = False) -> None:
+        self._space = _Space(_single_words, texts, most=None, one_hot=one_hot)
+
+    def __len__(self) -> int:
+        """The number of words."""
+        return len(self._space.numbers)
+
+    def vectors(self, texts: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
+        """The vectors of texts, float32 [texts, D], by TF-IDF of length 1 or 0; comparable within one call.
+
+        D is the number of different words in the texts. If the vectors would take too much memory, the words share
+        columns at random, with random signs, which changes cosines little (Weinberger et al., 2009, "Feature hashing").
+
+        Args:
+            seed: of the shared columns.
+        """
+        weights = self._space.weights(texts)
+        used, places = np.unique(weights.indices, return_inverse=True)
+        width, most = max(1, len(used)), max(1, MOST_CELLS // max(1, len(texts)))
+        columns, values = places, weights.data
+        if width > most:
+            width, draws = most, generator(seed, "shared columns of words")
+            columns = draws.integers(width, size=len(used))[places]
+            values = values * draws.choice([-1.0, 1.0], len(used))[places]
+        # In float32 before the dense matrix is made, which in float64 would be twice as large.
+        shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
+        return np.asarray(shared.toarray())
+
+
+def tf_idf_vectors(texts: Sequence[str], others: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
+    """TF-IDF vectors of the words of texts, see `WordSpace`.
 
     Args:
         others: count in the document frequencies, too.
         seed: of the shared columns.
     """
-    space = _Space(_single_words, [*texts, *others], most=None)
-    weights = space.weights(texts)
-    used, places = np.unique(weights.indices, return_inverse=True)
-    width, most = max(1, len(used)), max(1, MOST_CELLS // max(1, len(texts)))
-    columns, values = places, weights.data
-    if width > most:
-        width, draws = most, generator(seed, "shared columns of words")
-        columns = draws.integers(width, size=len(used))[places]
-        values = values * draws.choice([-1.0, 1.0], len(used))[places]
-    # In float32 before the dense matrix is made, which in float64 would be twice as large.
-    shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
-    return np.asarray(shared.toarray())
+    return WordSpace([*texts, *others]).vectors(texts, seed)
 
 
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:

@@ -36,9 +36,10 @@ def compare(
         str,
         typer.Option(
             metavar="A,B,...",
-            help="one-hot, tf-idf, word2vec, glove, ppmi, awd-lstm-frozen, awd-lstm, ulmfit, elmo-frozen, elmo-bilstm, "
-            "elmo-bilstm-attention, elmo, gpt-frozen, gpt, random, bert-frozen, bert, starter, and model folders or "
-            "hub ids, which are fine-tuned "
+            help="one-hot, tf-idf, word2vec, glove, ppmi, autoencoder-frozen, autoencoder, awd-lstm-random, "
+            "awd-lstm-frozen, awd-lstm, ulmfit, ulmfit-target, elmo-frozen, elmo-bilstm, elmo-bilstm-attention, elmo, "
+            "gpt-frozen, gpt, gpt-2018, random, bert-frozen, bert, starter; model folders and hub ids, which are "
+            "fine-tuned; MODEL:frozen, a linear model on its vectors; folders and files of word vectors "
             "[all but starter; without --corpus one-hot, tf-idf, starter]",
         ),
     ] = "",

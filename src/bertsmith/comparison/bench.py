@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.randomness import generator
+from bertsmith.runtime import choose
 from bertsmith.settings import require, require_number
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
@@ -61,9 +63,9 @@ class Budget:
         return Budget(minutes=minutes, tokens=tokens, size=size or ("auto" if tokens is None else SIZE_FOR_TOKENS))
 
     @property
-    def processor_seconds(self) -> float:
-        """The processor time of a system, over all threads; infinite for a budget in tokens."""
-        return math.inf if self.minutes is None else 60 * self.minutes * torch.get_num_threads()
+    def processor_seconds(self) -> float | None:
+        """The processor time of a system, over all threads; None for a budget in tokens."""
+        return None if self.minutes is None else 60 * self.minutes * torch.get_num_threads()
 
     def words(self) -> str:
         """The budget in words.
@@ -115,6 +117,16 @@ class Bench:
     def task(self) -> Task:
         """The task, which decodes and scores."""
         return task_for(self.spec)
+
+    @property
+    def counts_processor_time(self) -> bool:
+        """Whether networks run on the CPU, so that processor time measures their work."""
+        return choose(self.device).device == "cpu"
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What the time for one text is measured by, in seconds: processor time, on a GPU wall-clock time."""
+        return time.process_time if self.counts_processor_time else time.perf_counter
 
     def train(self, labels: int, seed: int) -> Sequence[Example]:
         """The training examples of a cell, in file order: a random sample, in which that of fewer labels is contained.

@@ -65,6 +65,7 @@ class Cell:
         making: what making the model or the vectors cost, the same in all cells of a system.
         provenance: settings and digests.
         note: what a reader of the score should know; usually empty.
+        unknown_words: for word vectors, how many words of the dev texts have none, and how many words there are.
         error: why there are no scores; empty if there are.
     """
 
@@ -75,6 +76,7 @@ class Cell:
     making: Mapping[str, float] = dataclasses.field(default_factory=dict)
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    unknown_words: Sequence[int] | None = None
     error: str = ""
 
     def write(self, report: Path, lines: Iterable[Line] = ()) -> None:

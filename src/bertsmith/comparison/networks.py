@@ -1,26 +1,29 @@
 """The networks of a comparison: pre-trained on the text within the budget, untrained, or given."""
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import locate
 from bertsmith.comparison.bench import Bench
-from bertsmith.comparison.sources import SEED, Kept, Made, Source
+from bertsmith.comparison.sources import SEED, Kept, Made, Source, timed
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.files import digest_bytes, write_text
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe, size_for
+from bertsmith.pretraining.recipes import AUTO_SIZE, MOST_TRACKS, WINDOW, settings_from_recipe, size_for
 from bertsmith.pretraining.run import new_model, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.runtime import choose
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.budget import BudgetError
-from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
 EVALUATION_ROWS = 256
+CONTINUED_SHARE = 0.1  # of the budget, for a second pre-training on the texts of the task
 
 Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
 
@@ -60,7 +63,7 @@ class Pretraining(Kept):
         changes it whenever steps turn out to be slower or faster (`training.budget`). On a GPU, whose time that is not,
         it counts wall-clock time.
         """
-        is_resumed, by_processor = (place / SETTINGS_FILE).is_file(), choose(bench.device).device == "cpu"
+        is_resumed, by_processor = (place / SETTINGS_FILE).is_file(), bench.counts_processor_time
         try:
             result = pretrain(
                 bench.reading().corpus, place, *self.recipe(bench), resume=is_resumed, by_processor=by_processor
@@ -82,6 +85,78 @@ class Pretraining(Kept):
             "seconds": round(result.seconds, 3),
             "tokens": result.tokens,
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContinuedOnTask(Kept):
+    """A network that is first pre-trained on the text, and then on the texts of the task, without their labels.
+
+    It gets CONTINUED_SHARE of the budget for the second part; the texts are those of all training examples.
+
+    Attributes:
+        name: the beginning of the name of its folder, which ends with a digest of the texts.
+        base: the first pre-training.
+    """
+
+    name: str
+    base: Pretraining
+
+    def place(self, bench: Bench) -> Path:
+        """See `Kept.place`."""
+        return bench.models / f"{self.name}-{_digest_of_texts(bench).rpartition(':')[2][:8]}"
+
+    def result(self, place: Path) -> Path:
+        """See `Kept.result`."""
+        from bertsmith.adaptation.task_text import continued_model
+
+        return continued_model(place).parent
+
+    def record(self, bench: Bench) -> dict[str, Any]:
+        """See `Kept.record`."""
+        return {**self.base.record(bench), "name": self.name, "task_texts": _digest_of_texts(bench)}
+
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """See `Kept.make_in`; the costs include those of the first pre-training.
+
+        Raises:
+            ConfigError: the time of the second part is too short for a step, or the texts for a row.
+        """
+        from bertsmith.adaptation.task_text import TaskText, continue_pretraining, documents_of
+
+        base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()
+        text = place.with_name(f"{place.name}.jsonl")
+        documents = ({"text": "\n".join(one.sentences)} for one in documents_of(bench.data.train, str(text)))
+        write_text(text, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in documents))
+        minutes = None if budget.minutes is None else CONTINUED_SHARE * budget.minutes
+        steps = None if budget.tokens is None else max(1, int(CONTINUED_SHARE * budget.tokens / (MOST_TRACKS * WINDOW)))
+        with timed() as spent:
+            try:
+                continue_pretraining(
+                    base.path,
+                    place,
+                    TaskText(
+                        path=text,
+                        task=bench.spec.name,
+                        train=None,
+                        columns=ColumnSettings(),
+                        minutes=minutes,
+                        steps=steps,
+                    ),
+                    device=bench.device,
+                    seed=SEED,
+                    resume=resume,
+                    by_processor=bench.counts_processor_time,
+                )
+            except (ConfigError, InputError) as error:
+                shutil.rmtree(place, ignore_errors=True)
+                raise ConfigError(
+                    expected=f"texts and time enough for {self.name}, which gets {CONTINUED_SHARE:.0%} of the budget",
+                    found=error.found,
+                    fix="allow more with --minutes or --tokens, or leave systems on it out of --systems",
+                ) from None
+            finally:
+                text.unlink()
+        return {name: round(base.costs[name] + spent[name], 3) for name in spent}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,3 +201,11 @@ class Given(Source):
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""
         return Made(path=str(locate(self.model)[0]))
+
+
+def _digest_of_texts(bench: Bench) -> str:
+    """The digest of the texts of the training examples."""
+    from bertsmith.adaptation.task_text import documents_of
+
+    every = [one.sentences for one in documents_of(bench.data.train, "")]
+    return digest_bytes(json.dumps(every).encode())

@@ -22,8 +22,12 @@ _NOTES = (
     "paired permutation test that swaps the answers of all seeds to an example together.",
     "Processor time is summed over all threads: of pre-training or word vectors, which are made once, and of one fit "
     "to the labels. The vocabulary and the token shards are made once for all and are not counted, nor is what a model "
-    "that was given has cost elsewhere.",
+    "that was given has cost elsewhere. The time per text is the median over some dev examples, each answered alone: "
+    "processor time as well, with networks on a GPU wall-clock time.",
 )
+
+
+_WITH = "with the 95% interval of the first seed"
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
@@ -58,7 +62,19 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 f"{row['milliseconds']:.2f}",
             ]
         )
+    scored = {(row["labels"], row["system"]) for row in report["rows"]}
+    for one in report["failures"]:
+        place = (one.get("labels", 0), one["system"])
+        if place not in scored:
+            scored.add(place)
+            rows.append(_empty(f"{place[0]:,}", place[1], "failed", len(header)))
+    rows += [_empty("–", one["system"], "left out", len(header)) for one in report["systems"] if one["why_not"]]
     return header, rows
+
+
+def _empty(labels: str, system: str, why: str, width: int) -> list[str]:
+    """The row of a system without scores; the sentences below the table say the reason."""
+    return [labels, system, why, *["–"] * (width - 3)]
 
 
 def lines_below(report: Mapping[str, Any]) -> list[str]:
@@ -72,6 +88,15 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
         which = cells[0] if len(cells) == 1 else f"{system}, {len(cells):,} cells,"
         lines.append(f"{which} failed: {error}")
     lines += [f"{row['system']}, {row['labels']:,} labels: {row['note']}" for row in report["rows"] if row["note"]]
+    if allowed := report.get("allowed_seconds"):
+        used = {row["system"]: row["making"] / allowed for row in report["rows"] if row["making"] is not None}
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in used.items())
+        lines += [f"of {allowed:,.0f} s of processor time for the text were used: {shares}"] if used else []
+    unknown = {row["system"]: row["unknown_words"] for row in report["rows"] if row.get("unknown_words")}
+    lines += [
+        f"{name}: {count:,} of the {total:,} words of the dev texts have no vector ({count / max(total, 1):.1%})"
+        for name, (count, total) in unknown.items()
+    ]
     return lines
 
 
@@ -122,18 +147,18 @@ def _figures(report: Mapping[str, Any]) -> list[str]:
     most = max(row["labels"] for row in rows)
     figures = []
     if len({row["labels"] for row in rows}) > 1:
-        lines = {name: [(row["labels"], row["mean"]) for row in rows if row["system"] == name] for name in names}
-        caption = f"{metric} by the number of labels"
+        lines = {name: [(row["labels"], row) for row in rows if row["system"] == name] for name in names}
+        caption = f"{metric} by the number of labels, {_WITH}"
         figures.append(_figure(caption, lines, colors, x_label="labels", y_label=metric))
-    points = {row["system"]: [(row["processor_seconds"], row["mean"])] for row in rows if row["labels"] == most}
-    caption = f"{metric} by processor time, {most:,} labels"
+    points = {row["system"]: [(row["processor_seconds"], row)] for row in rows if row["labels"] == most}
+    caption = f"{metric} by processor time, {most:,} labels, {_WITH}"
     figures.append(_figure(caption, points, colors, x_label="seconds, pre-training and one fit", y_label=metric))
     return figures
 
 
 def _figure(
     caption: str,
-    points: Mapping[str, Sequence[tuple[float, float]]],
+    points: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]],
     colors: Mapping[str, str],
     *,
     x_label: str,
@@ -141,7 +166,8 @@ def _figure(
 ) -> str:
     series, keys = [], []
     for name, values in points.items():
-        x, y = zip(*values, strict=True)
-        series.append(Series(x=x, y=y, color=colors[name], style="points"))
+        x, rows = zip(*values, strict=True)
+        y, intervals = [row["mean"] for row in rows], [row["interval"] for row in rows]
+        series.append(Series(x=x, y=y, color=colors[name], style="points", intervals=intervals))
         keys.append(html.Key("points", colors[name], name))
     return html.figure(caption, line_chart(series, x_label=x_label, y_label=y_label), keys)

@@ -32,6 +32,8 @@ class Row:
         fitting: processor seconds of a fit, the mean over the seeds.
         parameters: numbers that were learned.
         milliseconds: for the answer to one text.
+        unknown_words: how many words of the dev texts have no vector, and how many words there are; None where no word
+            can be unknown.
         note: what a reader should know.
     """
 
@@ -52,6 +54,7 @@ class Row:
     fitting: float = 0.0
     parameters: int = 0
     milliseconds: float = 0.0
+    unknown_words: Sequence[int] | None = None
     note: str = ""
 
     @property
@@ -143,6 +146,7 @@ def _row(cells: Sequence[Cell], metric: str) -> Row:
         fitting=spread([cell.costs["fit_processor_seconds"] for cell in cells]).mean,
         parameters=int(first.costs["parameters"]),
         milliseconds=first.costs["milliseconds"],
+        unknown_words=first.unknown_words,
         note="; ".join(dict.fromkeys(f"{cell.note} (seed {cell.place.seed})" for cell in cells if cell.note)),
     )
 

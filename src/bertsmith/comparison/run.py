@@ -26,6 +26,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.locks import locked_folder, require_new_run
 from bertsmith.progress import counted, said_once, warn
+from bertsmith.runtime import choose
 from bertsmith.settings import require, require_counts, require_number, split_settings
 from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
@@ -93,7 +94,8 @@ def compare_systems(
         kind: the format of the file, a task of `finetune`; by default "classification".
         dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
         corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
-        systems: names of `comparison.systems.SYSTEMS`, model folders or hub ids; by default all that the text allows.
+        systems: names of `comparison.systems.SYSTEMS`; model folders or hub ids, which are fine-tuned, or not if
+            ":frozen" follows; folders and files of word vectors. By default all that the text allows.
         minutes: for each system that reads the text; by default MINUTES.
         tokens: for each such system, instead of minutes.
         size: of the networks that are pre-trained; by default chosen by the minutes.
@@ -182,6 +184,7 @@ def _bench(
     device: str,
 ) -> Bench:
     """The task with its examples, checked as far as no system is needed for it."""
+    choose(device)  # refuses what is not there before anything is made
     parts = split_settings(settings, [TaskSettings, ColumnSettings])
     train: Path | None = Path(task)
     if kind is None and str(task) in PRESETS and not Path(task).exists():
@@ -242,7 +245,9 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
     cells = list(all_cells(run.path))
     rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))
     failures = [
-        {"cell": cell.place.name, "system": cell.place.system, "error": cell.error} for cell in cells if cell.error
+        {"cell": cell.place.name, "labels": cell.place.labels, "system": cell.place.system, "error": cell.error}
+        for cell in cells
+        if cell.error
     ]
     text = run.record["settings"].get("text")
     report = {
@@ -253,6 +258,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
         "dev_examples": len(data.dev),
         "seeds": sorted({cell.place.seed for cell in cells}),
         "budget": Budget(**text["budget"]).words() if text else "",
+        "allowed_seconds": Budget(**text["budget"]).processor_seconds if text and bench.counts_processor_time else None,
         "verdicts": verdicts(rows, spec.metric),
         "rows": [to_plain(row) for row in rows],
         "systems": [

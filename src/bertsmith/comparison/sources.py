@@ -70,14 +70,23 @@ class Kept(Source):
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`."""
-        place, record = bench.models / self.name, self.record(bench)
+        place, record = self.place(bench), self.record(bench)
         done = place / MADE_FILE
         if not done.is_file():
             tell(f"{self.name}: {bench.budget.words()} on the text")
             costs = self.make_in(bench, place)
             write_json(done, {"record": record, **costs})
         found = read_json(done)
-        return Made(path=str(place), costs={name: value for name, value in found.items() if name != "record"})
+        costs = {name: value for name, value in found.items() if name != "record"}
+        return Made(path=str(self.result(place)), costs=costs)
+
+    def place(self, bench: Bench) -> Path:
+        """The folder in which it is kept."""
+        return bench.models / self.name
+
+    def result(self, place: Path) -> Path:
+        """What `make_in` made, in the folder in which it is kept."""
+        return place
 
     def require_same(self, bench: Bench) -> None:
         """Checks that what an earlier comparison left is of this text and budget.
@@ -85,7 +94,7 @@ class Kept(Source):
         Raises:
             RunError: it is of others, or damaged.
         """
-        place = bench.models / self.name
+        place = self.place(bench)
         if not (place / MADE_FILE).is_file():
             return
         found = read_json(place / MADE_FILE)
@@ -130,6 +139,8 @@ def require_same(bench: Bench, sources: Iterable[Source]) -> None:
 
 def digest_of(made: Made) -> str:
     """The digest of the weights or vectors, for the record of a cell; "" if their files are elsewhere."""
+    if Path(made.path).is_file():
+        return digest_file(Path(made.path))
     for name in ("vectors.safetensors", "model/model.safetensors", "model.safetensors"):
         path = Path(made.path) / name
         if path.is_file():

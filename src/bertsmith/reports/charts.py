@@ -36,12 +36,15 @@ class Series:
         y: values, as many as in `x`.
         color: one of COLORS.
         style: a thin "line" for many values, "points" for few, or a dashed "level".
+        intervals: of "points", both ends of the interval of each value, which are drawn as a vertical line; None for a
+            value without one.
     """
 
     x: Sequence[float]
     y: Sequence[float]
     color: str
     style: Style = "line"
+    intervals: Sequence[Sequence[float] | None] = ()
 
 
 def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False) -> str:
@@ -166,6 +169,9 @@ def _draw(axes: Axes, one: Series) -> None:
         axes.plot(x, y, color=one.color, linewidth=1.4, linestyle=(0, (5, 4)))
     elif one.style == "points":
         axes.plot(x, y, color=one.color, linewidth=2.0, marker="o", markersize=4.5)
+        ends = [(place, *pair) for place, pair in zip(one.x, one.intervals, strict=False) if pair is not None]
+        if ends:
+            axes.vlines(*zip(*ends, strict=True), color=one.color, linewidth=1.2, alpha=0.6)
     else:
         # A single value makes no line, so it is drawn as a dot.
         marker = "." if len(x) == 1 else None

@@ -220,7 +220,7 @@ class _Course:
         steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
-        if self.first:
+        if self.first and not self.clock.by_processor:  # which is planned again for small changes, too
             self._tell_change(steps)
         self.pace = self.pace.changed(self.position.step, steps)
         if self.first:

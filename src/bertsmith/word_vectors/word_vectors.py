@@ -151,6 +151,11 @@ def save_word_vectors(vectors: WordVectors, path: Path | str, *, replace: bool =
         (folder / CARD_FILE).write_text(card(about, vectors.words), encoding="utf-8")
 
 
+def is_word_vector_folder(path: Path) -> bool:
+    """Whether a folder looks like one that `save_word_vectors` wrote."""
+    return (path / ABOUT_FILE).is_file() and (path / WORDS_FILE).is_file()
+
+
 def load_folder(path: Path) -> WordVectors:
     """The word vectors of a folder.
 
