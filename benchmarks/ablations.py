@@ -205,7 +205,11 @@ QUESTIONS: dict[str, Question] = {
         arms=("mlm+nsp", "mlm", "left-to-right"),
         tasks=("mrpc", "sst-2", "trec", "nli"),
     ),
-    "positions": Question(title="positions", arms=("mlm", "sinusoidal", "no-positions"), tasks=("word-order", "topic")),
+    "positions": Question(
+        title="positions",
+        arms=("mlm", "sinusoidal", "no-positions"),
+        tasks=("word-order", "topic", "cola", "sst-2", "trec"),
+    ),
     "words": Question(
         title="word vectors as all that was learned", arms=("word-vectors", "untrained", "mlm"), tasks=("sst-2", "trec")
     ),
@@ -224,7 +228,7 @@ QUESTIONS: dict[str, Question] = {
     "bilstm": Question(
         title="a BiLSTM on a left-to-right model",
         arms=("left-to-right-longer", "left-to-right+bilstm"),
-        tasks=("sst-2", "mrpc"),
+        tasks=("sst-2", "mrpc", "trec", "nli"),
     ),
     "answers": Question(
         title="the objective, for answers in a text", arms=("mlm", "left-to-right", "untrained"), tasks=("squad",)
