@@ -122,7 +122,7 @@ def draw(questions: Mapping[str, Any], path: Path) -> None:
     """Draws the scores of each question: a row of points for each task and arm, the mean as a line."""
     names = list(questions)
     heights = [1 + len(questions[name]["rows"]) for name in names]
-    figure = Figure(figsize=(7, 0.22 * sum(heights)), layout="constrained")
+    figure = Figure(figsize=(7, max(1.5, 0.22 * sum(heights))), layout="constrained")
     grid = figure.subplots(len(names), 1, height_ratios=heights, squeeze=False, sharex=True)
     for axes, name in zip(grid[:, 0], names, strict=True):
         rows = questions[name]["rows"]

@@ -29,126 +29,30 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from ablation_arms import LENGTH, TOKENS_PER_STEP, Arm, CountedWords
 from ablation_material import FROM_TEXT, Material, require_same, sick_table
 from ablation_report import summary, write_results
 from harness import RESULTS, machine, machine_label
 
-from bertsmith.checkpoints.assembly import save_pretrained
+import bertsmith
 from bertsmith.checkpoints.load import load_any
 from bertsmith.comparison.bench import Bench, Budget
 from bertsmith.comparison.cells import all_cells
 from bertsmith.comparison.corpus_text import CorpusText
 from bertsmith.comparison.fitting import fit_all
-from bertsmith.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
-from bertsmith.comparison.sources import MADE_FILE, SEED, Made, Source
+from bertsmith.comparison.networks import Untrained
+from bertsmith.comparison.sources import MADE_FILE, SEED, Source
 from bertsmith.comparison.systems import FineTuned, FrozenMean, System
-from bertsmith.corpus.shards import Corpus
 from bertsmith.files import read_json, write_json
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.initialization import initialize_from_corpus
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import new_model
-from bertsmith.progress import quiet
+from bertsmith.inference.perplexity import Perplexity
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
 
-LENGTH = 64  # tokens per row, in pre-training and in tasks of single texts
-HEADS = 8  # of all shapes, as in the recipe
-TOKENS_PER_STEP = 1400  # rows of objectives differ in length; equal tokens are then equal steps, too
+CHAPTERS = 20  # whose perplexity is computed
 EPOCHS = {"epochs": 2.0}  # of fine-tuning, in all arms; the recipe would take 3.56 for 1,000 examples
 LONGER = {"epochs": 8.0}  # with a BiLSTM on top, which still answers all examples alike after two
 BILSTM = {**LONGER, "reads": "bilstm", "freeze": "nothing", "bilstm_cells": 64}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Arm(Pretraining):
-    """A network that is pre-trained with some settings that differ from the recipe.
-
-    Attributes:
-        changes: these settings.
-        shape: layers and width, if they are not those of the size.
-        text: the name of the corpus that it reads.
-        share: of the tokens of the budget.
-    """
-
-    changes: tuple[tuple[str, str], ...] = ()
-    shape: tuple[int, int] | None = None
-    text: str = "ordered"
-    share: float = 1.0
-
-    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
-        """See `Source.make`; reads its own corpus."""
-        folder = bench.reading().folder
-        own = dataclasses.replace(bench, text=CorpusText([folder / self.text], folder))
-        if self.shape is not None:
-            self._config_file(own).parent.mkdir(exist_ok=True)
-            write_json(self._config_file(own), self._config(own).to_dict())
-        self.require_same(own)
-        return super().make(own, seed, scratch)
-
-    def recipe(self, bench: Bench) -> Recipe:
-        """See `Pretraining.recipe`."""
-        assert bench.budget.tokens is not None, "ablations have equal tokens"
-        shape = {"size": bench.budget.size} if self.shape is None else {"config": str(self._config_file(bench))}
-        given = {
-            **shape,
-            **dict(self.changes),
-            "objective": self.objective or "mlm",
-            "tokens": int(bench.budget.tokens * self.share),
-            "tokens_per_step": TOKENS_PER_STEP,
-            "max_length": LENGTH,
-            "evaluation_rows": EVALUATION_ROWS,
-            "device": bench.device,
-            "seed": SEED,
-        }
-        return settings_from_recipe(given)
-
-    def record(self, bench: Bench) -> dict[str, Any]:
-        """See `Kept.record`."""
-        own = {"changes": dict(self.changes), "shape": None if self.shape is None else list(self.shape)}
-        return {**super().record(bench), **own}
-
-    def _config_file(self, bench: Bench) -> Path:
-        return bench.models / "shapes" / f"{self.name}.json"
-
-    def _config(self, bench: Bench) -> BertConfig:
-        assert self.shape is not None
-        layers, width = self.shape
-        return BertConfig(
-            vocab_size=len(Corpus.open(bench.reading().corpus).vocabulary),
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=HEADS,
-            intermediate_size=4 * width,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CountedWords(Untrained):
-    """The network of a pre-training with random parameters, apart from its word table, which comes from counting.
-
-    The vectors are those of `initialize_from_corpus`; nothing else is taken from the text.
-    """
-
-    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
-        """See `Source.make`."""
-        place = scratch / "base"
-        if not place.is_dir():
-            corpus = Corpus.open(bench.reading().corpus)
-            run, data, _ = self.like.recipe(bench)
-            model, counted = (new_model(run, data, seed, corpus) for _ in range(2))
-            with quiet():
-                initialize_from_corpus(counted, corpus, seed)
-            with torch.no_grad():
-                model.encoder.word_table.copy_(counted.encoder.word_table)
-            found = ModelMetadata.from_dict({"task": "pretraining", "objective": data.objective, "tokens": 0})
-            save_pretrained(place, model, corpus.tokenizer, found, trained=())
-        return Made(path=str(place))
-
-
+WHOLE_ROWS = (("contiguous", True),)  # as GPT reads books: rows go on over the ends of sentences
 MLM, BOTH = Arm(name="mlm"), Arm(name="mlm+nsp", objective="mlm+nsp")
 CAUSAL = Arm(name="left-to-right", objective="left-to-right")
 MODELS: dict[str, Arm] = {
@@ -162,6 +66,8 @@ MODELS: dict[str, Arm] = {
         Arm(name="narrow", shape=(2, 64)),
         Arm(name="deep", shape=(4, 128)),
         Arm(name="shuffled", objective="mlm+nsp", text="shuffled"),
+        Arm(name="left-to-right-books", objective="left-to-right", changes=WHOLE_ROWS),
+        Arm(name="left-to-right-shuffled", objective="left-to-right", changes=WHOLE_ROWS, text="shuffled"),
         *(Arm(name=f"{one.name}-quarter", objective=one.objective, share=0.25) for one in (BOTH, MLM, CAUSAL)),
     )
 }
@@ -205,12 +111,21 @@ QUESTIONS: dict[str, Question] = {
         arms=("mlm+nsp", "mlm", "left-to-right"),
         tasks=("mrpc", "sst-2", "trec", "nli"),
     ),
-    "positions": Question(title="positions", arms=("mlm", "sinusoidal", "no-positions"), tasks=("word-order", "topic")),
+    "positions": Question(
+        title="positions",
+        arms=("mlm", "sinusoidal", "no-positions"),
+        tasks=("word-order", "topic", "cola", "sst-2", "trec"),
+    ),
     "words": Question(
         title="word vectors as all that was learned", arms=("word-vectors", "untrained", "mlm"), tasks=("sst-2", "trec")
     ),
     "size": Question(title="size at equal tokens", arms=("mlm", "narrow", "deep"), tasks=("sst-2", "trec")),
     "books": Question(title="sentences in order", arms=("mlm+nsp", "shuffled"), tasks=("next-sentence", "nli")),
+    "stretches": Question(
+        title="sentences in order, read from left to right",
+        arms=("left-to-right-books", "left-to-right-shuffled"),
+        tasks=("next-sentence", "nli"),
+    ),
     "features": Question(
         title="frozen features",
         arms=("mlm", "mlm frozen", "left-to-right", "left-to-right frozen", "untrained", "untrained frozen"),
@@ -224,7 +139,7 @@ QUESTIONS: dict[str, Question] = {
     "bilstm": Question(
         title="a BiLSTM on a left-to-right model",
         arms=("left-to-right-longer", "left-to-right+bilstm"),
-        tasks=("sst-2", "mrpc"),
+        tasks=("sst-2", "mrpc", "trec", "nli"),
     ),
     "answers": Question(
         title="the objective, for answers in a text", arms=("mlm", "left-to-right", "untrained"), tasks=("squad",)
@@ -232,7 +147,19 @@ QUESTIONS: dict[str, Question] = {
 }
 INTERMEDIATE, INTERMEDIATE_OF = "intermediate", ("mlm+nsp",)
 # In this order, as far as time allows.
-ORDER = ("tasks", "positions", "words", INTERMEDIATE, "size", "books", "features", "tokens", "bilstm", "answers")
+ORDER = (
+    "tasks",
+    "positions",
+    "words",
+    INTERMEDIATE,
+    "size",
+    "books",
+    "stretches",
+    "features",
+    "tokens",
+    "bilstm",
+    "answers",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -350,7 +277,18 @@ class Results:
         scores = {key: round(float(value), 4) for key, value in (folder.metadata.scores or {}).items()}
         parameters = sum(tensor.numel() for tensor in folder.tensors.values())
         costs = {key: made[key] for key in ("tokens", "processor_seconds", "seconds")}
+        if folder.config.is_causal:
+            scores["aside_perplexity"] = self._perplexity(self._made(name).parent)
         return {**costs, "steps": folder.metadata.steps, "parameters": parameters, "scores": scores}
+
+    def _perplexity(self, model: Path) -> float:
+        """The perplexity of a piece in chapters that no model reads, each as one text; computed once."""
+        place = model.with_suffix(".aside.json")
+        if not place.is_file():
+            chapters = [" ".join(sentences) for sentences in self.material.sentences()[:CHAPTERS]]
+            found = Perplexity.of_all(bertsmith.load(model, device="cpu").perplexity(chapters))
+            write_json(place, found.to_dict())
+        return round(float(read_json(place)["perplexity"]), 2)
 
     def _gain(self, name: str) -> Mapping[str, Any]:
         path = Path(self.options.work) / f"intermediate-{name}.json"

@@ -3,8 +3,9 @@
     python benchmarks/supervised_transfer.py --data DIR --words FOLDER [--words FOLDER] --model MODEL [--most 20000]
 
 Arms, all frozen afterwards: means of word vectors, for each --words; a BiLSTM with random weights on the last of them;
-the same BiLSTM, trained to tell entailment, contradiction and neutral apart on pairs of MNLI, its word vectors fixed
-(InferSent, here with the mean over the tokens and [u, v, |u - v|]); the means of MODEL's last layer, as they are and
+the same BiLSTM, trained to tell entailment, contradiction and neutral apart on pairs of MNLI, its word vectors fixed:
+with the mean over the tokens and [u, v, |u - v|], as Sentence-BERT, and with the maximum and [u, v, |u - v|, u * v], as
+InferSent; the means of MODEL's last layer, as they are and
 after the same training (Sentence-BERT); and TF-IDF. Scores: Spearman correlations of dot products and of cosines with
 the gold scores of the STS benchmark, without training on them, and a linear model on the vectors of --labels examples
 of each task. A seed is another order and start of the training, and another sample of labels.
@@ -88,8 +89,15 @@ def bilstm(words: WordVectors, place: Path, seed: int) -> Path:
     return place
 
 
-def trained(model: Path | str, options: argparse.Namespace, run: Path, seed: int) -> Path:
-    """The run of a model after the training on labelled pairs."""
+def trained(
+    model: Path | str, options: argparse.Namespace, run: Path, seed: int, loss: str = "softmax", reads: str = "mean"
+) -> Path:
+    """The run of a model after the training on labelled pairs.
+
+    Args:
+        loss: softmax or infersent.
+        reads: what the vector of a text is.
+    """
     if (run / "model").is_dir():
         return run
     is_recurrent = str(model) != options.model
@@ -97,7 +105,7 @@ def trained(model: Path | str, options: argparse.Namespace, run: Path, seed: int
     with quiet():
         bertsmith.finetune(
             model, "pairs", run, train=nli / "mnli_train.tsv", dev=nli / "snli_val.tsv",
-            limit=options.most, vector_loss="softmax", epochs=options.epochs, batch_size=64, max_length=64,
+            limit=options.most, vector_loss=loss, reads=reads, epochs=options.epochs, batch_size=64, max_length=64,
             learning_rate=1e-3 if is_recurrent else options.rate, freeze="embeddings" if is_recurrent else "nothing",
             keep="last", baselines=False, precision="fp32", seeds=1, seed=seed, resume=run.is_dir(),
         )  # fmt: skip
@@ -105,7 +113,7 @@ def trained(model: Path | str, options: argparse.Namespace, run: Path, seed: int
 
 
 def vectors_of(source: Path | str) -> Vectors:
-    """What embeds texts with the mean of the last layer."""
+    """What embeds texts with the mean of the last layer, or as the folder says."""
     embedder = load_embedder(source, device="cpu")
     return lambda texts: embedder.embed(list(texts))
 
@@ -126,6 +134,9 @@ def arms(options: argparse.Namespace) -> dict[str, Callable[[int], Vectors]]:
         **{f"mean of {one}": lambda seed, at=at: WordMeans(at, TaskSettings()) for one, at in words.items()},  # type: ignore[misc]
         f"{name}, {NOTHING}": lambda seed: vectors_of(start(seed)),
         f"{name}, {PAIRS}": lambda seed: vectors_of(trained(start(seed), options, work / f"infersent-{seed}", seed)),
+        f"{name}, maxima, {PAIRS}": lambda seed: vectors_of(
+            trained(start(seed), options, work / f"maxima-{seed}", seed, "infersent", "max")
+        ),
         f"BERT, {NOTHING}": lambda seed: vectors_of(bert),
         f"BERT, {PAIRS}": lambda seed: vectors_of(trained(bert, options, work / f"sentence-bert-{seed}", seed)),
     }

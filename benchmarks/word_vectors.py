@@ -1,4 +1,4 @@
-"""Word vectors against gensim 4: words per second on one thread, and what the vectors know.
+"""Word vectors against gensim 4: words per second, and what the vectors know.
 
 gensim is no dependency of the project; install it where this runs (`pip install gensim`). Both sides get the same
 sentences and settings, take turns, and train skip-gram or CBOW with noise words or the Huffman tree. Words per second
@@ -6,11 +6,16 @@ are those of the vocabulary, before frequent ones are thinned out, per processor
 reads the numbers of the words, which `vectors train` writes to disk once; gensim looks the words up in each epoch.
 Compiling, a few seconds on the first use of a machine, is not counted.
 
-Each round has a seed of its own, so that quality has a spread too. It is measured in three ways: the fraction of halves
-of frequent words whose nearest word is their other half (half of the occurrences of `w`, by chance, are written `w_`);
-with `--questions`, the rank correlation with judged word pairs and the accuracy on analogies.
+With `--threads`, both sides share their vectors among that many threads, and words are counted per second of the
+clock.
 
-Usage: OMP_NUM_THREADS=1 python benchmarks/word_vectors.py FILE ... [--megabytes 1] [--rounds 5] [--questions DIR]
+Each round has a seed of its own, the same on both sides, so that quality has a spread too. It is measured in three
+ways: the fraction of halves of frequent words whose nearest word is their other half (half of the occurrences of `w`,
+by chance, are written `w_`); with `--questions`, the rank correlation with judged word pairs and the accuracy on
+analogies.
+
+Usage: OMP_NUM_THREADS=1 python benchmarks/word_vectors.py FILE ... [--megabytes 1] [--rounds 5] [--threads 1]
+    [--questions DIR]
     DIR has questions-words.txt (the analogies of Word2Vec), and judged pairs in word-sim/*.txt.
 """
 
@@ -100,7 +105,7 @@ def peer_of(settings: WordVectorSettings, sentences: list[list[str]]) -> Any:
 
     model = Peer(
         vector_size=settings.width, window=settings.window, min_count=5, sg=int(settings.method == "skip-gram"),
-        hs=int(settings.hierarchical), negative=settings.negatives, sample=settings.subsample, workers=1,
+        hs=int(settings.hierarchical), negative=settings.negatives, sample=settings.subsample, workers=settings.threads,
         alpha=settings.learning_rate, min_alpha=settings.learning_rate * 1e-4, epochs=settings.epochs,
     )  # fmt: skip
     model.build_vocab(sentences)
@@ -151,7 +156,8 @@ def run_case(
             model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)
             made["gensim"].append(model.wv.vectors)
 
-        seconds = interleave({"ours": own, "gensim": peer}, rounds, clock=time.process_time)
+        clock = time.process_time if settings.threads == 1 else time.perf_counter
+        seconds = interleave({"ours": own, "gensim": peer}, rounds, clock=clock)
     total = int(counts.sum()) * (settings.epochs or 0)
     known = {
         side: [quality(WordVectors(words=words, vectors=table), chosen, questions) for table in tables]
@@ -161,7 +167,10 @@ def run_case(
         "words": int(counts.sum()),
         "vocabulary": len(words),
         "engine": settings.engine,
-        "words_per_processor_second": {side: spread([total / one for one in times]) for side, times in seconds.items()},
+        "seeds": list(range(1, rounds + 1)),
+        f"words_per{'_processor' * (settings.threads == 1)}_second": {
+            side: spread([total / one for one in times]) for side, times in seconds.items()
+        },
         "speed_against_gensim": ratio_summary(seconds["ours"], seconds["gensim"]),
         "quality": {
             name: {side: spread([one[name] for one in found]) for side, found in known.items()}
@@ -179,6 +188,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--engine", choices=("compiled", "numpy"), default="compiled")
+    parser.add_argument("--threads", type=int, default=1, help="of both sides; more than 1 only with compiled")
     parser.add_argument("--questions", type=Path)
     parser.add_argument("--start", type=float, default=1.0, help="multiply the vectors that training starts from")
     parser.add_argument("--name", default="", help="a word for the name of the result")
@@ -189,14 +199,17 @@ def main() -> None:
     result = {}
     with quiet():
         for name in options.cases:
-            settings = WordVectorSettings(epochs=options.epochs, engine=options.engine, **CASES[name]).resolved()
+            settings = WordVectorSettings(
+                epochs=options.epochs, engine=options.engine, threads=options.threads, **CASES[name]
+            ).resolved()
             result[name] = run_case(
                 settings, sentences, chosen, options.rounds, questions=options.questions, start=options.start
             )
             print(name, result[name], flush=True)
     about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs,
-             "start": options.start}  # fmt: skip
-    label = f"{machine_label(about['machine'])}_gensim-{about['gensim']}"
+             "start": options.start, "threads": options.threads}  # fmt: skip
+    threads = f"{options.threads}-threads_" if options.threads > 1 else ""
+    label = f"{threads}{machine_label(about['machine'])}_gensim-{about['gensim']}"
     write_result("_".join(filter(None, ("word_vectors", options.name, label))), {**about, "cases": result})
 
 

@@ -121,6 +121,19 @@ def test_word_vectors_from_counting_are_all_that_differs_from_random_parameters(
     assert "word" in different[0]
 
 
+def test_left_to_right_models_are_scored_on_chapters_in_order(ablations, tmp_path):
+    arguments = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "found"), *SHORT]
+    found = ablations.main([*arguments, "--questions", "stretches", "--tasks", "next-sentence"])
+    models = found["models"]
+    assert models.keys() == {"left-to-right-books", "left-to-right-shuffled"}
+    for name, one in models.items():
+        assert load_any(tmp_path / "work" / "models" / name).config.is_causal
+        assert 1 < one["scores"]["aside_perplexity"] < 400  # of 400 pieces
+    assert len({one["scores"]["aside_perplexity"] for one in models.values()}) == 2
+    rows = found["questions"]["stretches"]["rows"]
+    assert [row["arm"] for row in rows] == ["left-to-right-books", "left-to-right-shuffled"]
+
+
 def test_a_second_call_makes_nothing_again_and_finds_the_same(ablations, tmp_path):
     arguments = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "found"), *SHORT]
     first = ablations.main([*arguments, "--questions", "books"])

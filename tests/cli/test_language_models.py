@@ -8,6 +8,7 @@ import pytest
 
 from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoders.gpt import GptConfig
@@ -17,7 +18,9 @@ from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from cli.conftest import PIECES
+from inference.test_completion import model_of
 from model.examples import shake
+from tasks.task_samples import TOKENIZER
 
 CPU = ("--device", "cpu")
 
@@ -81,10 +84,32 @@ def test_what_cannot_be_completed_is_one_line(run, gpt: Path, arguments: tuple[o
 
 def test_a_bidirectional_model_is_refused_by_both(run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the man\n", encoding="utf-8")
-    for command in (("complete", "the man"), ("perplexity", tmp_path / "texts.txt")):
+    for command, more in (
+        (("complete", "the man"), ""),
+        (("perplexity", tmp_path / "texts.txt"), ", or the one before"),
+    ):
         result = run(*command, "--model", model, *CPU)
         assert (result.code, result.err.count("\n")) == (1, 1)
-        assert "expected a model that predicts the next piece; found a bidirectional one" in result.err
+        assert f"expected a model that predicts the next piece{more}; found a bidirectional one" in result.err
+
+
+def test_the_perplexity_of_both_directions_is_shown(run, tmp_path: Path) -> None:
+    info = ModelMetadata.from_dict({"task": "pretraining", "objective": "forward+backward"})
+    save_pretrained(tmp_path / "elmo", model_of("elmo"), TOKENIZER, info)
+    lines = ["the good film", "and one film it"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    model = load(tmp_path / "elmo", device="cpu")
+    assert "perplexity" in model.abilities
+    wanted = Perplexity.of_all(model.perplexity(lines))
+    given = ("perplexity", tmp_path / "texts.txt", "--model", tmp_path / "elmo", *CPU)
+    shown = json.loads(run(*given, "--json").out)
+    for one, found in ((wanted, shown), (wanted.backward, shown["backward"])):
+        assert (found["direction"], found["pieces"]) == (one.direction, 7)
+        assert found["nll"] == pytest.approx(one.nll, rel=1e-5)
+    result = run(*given).out
+    for one, name in ((wanted, "forward"), (wanted.backward, "backward")):
+        assert f"perplexity of a piece, {name}: {one.perplexity:,.2f} (7 pieces)" in result
+        assert f"bits per character, {name}: {one.bits_per_character:.3f} (28 characters)" in result
 
 
 def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path: Path) -> None:
@@ -92,11 +117,13 @@ def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path:
     (tmp_path / "texts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     wanted = Perplexity.of_all(load(gpt, device="cpu").perplexity(lines))
     shown = json.loads(run("perplexity", tmp_path / "texts.txt", "--model", gpt, "--json", *CPU).out)
-    assert shown == pytest.approx(wanted.to_dict(), rel=1e-5)
+    assert (shown.pop("direction"), shown.pop("backward")) == ("forward", None)
+    assert shown == pytest.approx({name: wanted.to_dict()[name] for name in shown}, rel=1e-5)
     assert (shown["unknown"], shown["words"]) == (1, 6 + 4 + 90)
     result = run("perplexity", tmp_path / "texts.txt", "--model", gpt, *CPU)
     assert f"perplexity of a piece: {wanted.perplexity:,.2f} ({wanted.pieces:,} pieces)" in result.out
     assert "stand for unknown words" in result.err
+    assert "forward" not in result.out
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     empty = run("perplexity", tmp_path / "empty.txt", "--model", gpt, *CPU)
     assert (empty.code, empty.out) == (1, "")

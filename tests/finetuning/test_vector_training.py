@@ -1,14 +1,19 @@
 """Losses of vectors against plain loops and sentence-transformers, and gradients of large batches in small memory."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample, TripletExample
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -16,12 +21,14 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.vector_losses import VectorLoss
+from bertsmith.model.batch import Batch
 from bertsmith.runtime import choose
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.training.workload import StepPlan
-from tasks.task_samples import CONFIG, SETTINGS, TOKENIZER, examples_of, write_base_model
+from tasks.architecture_samples import write_base_model as write_base_of
+from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
 
 PRECISE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=0.0)
 
@@ -123,6 +130,60 @@ def test_softmax_reads_both_vectors_and_their_difference() -> None:
     torch.testing.assert_close(result, expected)
 
 
+def test_infersent_reads_the_product_too() -> None:
+    vectors, counts = vectors_of(4, 2)
+    layer = torch.nn.Linear(24, 3).double()
+    labels = torch.tensor([0, 2, 1, 1])
+    rows = []
+    for first, second in zip(vectors[::2], vectors[1::2], strict=True):
+        rows.append(torch.cat([first, second, (first - second).abs(), first * second]))
+    expected = F.cross_entropy(layer(torch.stack(rows)), labels)
+    result = VectorLoss(objective="infersent").of(vectors, counts, labels, layer, 4)
+    torch.testing.assert_close(result, expected)
+    narrow = VectorLoss(objective="infersent").of(vectors[:, :2], counts, labels, layer, 4)
+    cut = vectors.clone()
+    cut[:, 2:] = 0
+    torch.testing.assert_close(narrow, VectorLoss(objective="infersent").of(cut, counts, labels, layer, 4))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "bilstm"])
+def test_infersent_learns_labels_of_pairs_from_maxima_over_the_tokens(architecture: str, tmp_path: Path) -> None:
+    """The trained layer is not saved; the folder says that the vector of a text is a maximum, and `load` reads that."""
+    base = write_base_of(tmp_path / "base", architecture)
+    words = "good fine great bad poor awful anna bert carl rome oslo lima".split()
+    examples: list[Example] = [
+        pair(f"{one} film", f"the {other}", "entailment" if one == other else "neutral")
+        for number, one in enumerate(words)
+        for other in (one, words[number - 1])
+    ]
+    settings = dataclasses.replace(
+        PRECISE, batch_size=8, epochs=20, reads="max", vector_loss="infersent", baselines=False
+    )
+    spec, data = vector_spec("pairs", examples, SETTINGS), TaskData(train=examples, dev=())
+    recipe = RecipeSettings(learning_rate=3e-3, bias_correction=True, log_every=1)
+    job = FinetuningJob.prepare(base, spec, data, settings, recipe)
+    assert job.first_model(seed=1).model.output_layer.in_features == 4 * 32
+    job.train_once(tmp_path / "run", 1)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert np.mean(losses[-6:]) < 0.7 * np.mean(losses[:6])
+    folder = tmp_path / "run" / "model"
+    assert not any(name.startswith("classifier") for name in load_any(folder).tensors)
+    model, frozen = load(folder, device="cpu"), load_frozen_encoder(folder, device="cpu")
+    texts = ["good film", "the awful plot of anna"]
+    for text, vector in zip(texts, model.embed(texts), strict=True):
+        special = TOKENIZER.vocabulary
+        row = np.array([special.cls_id, *TOKENIZER.encode(text), special.sep_id])
+        with torch.no_grad():
+            hidden = frozen.model(Batch.from_rows([row]))
+        np.testing.assert_allclose(vector, hidden.max(dim=0).values.numpy(), atol=1e-5)
+
+
+def test_a_maximum_is_for_vectors_alone() -> None:
+    with pytest.raises(ConfigError, match="a task of vectors of texts, for a head that reads 'max'; found sentiment"):
+        dataclasses.replace(SPECS["single"], reads="max")
+
+
 def test_with_widths_the_loss_is_the_mean_over_the_whole_and_the_first_numbers() -> None:
     vectors, counts = vectors_of(4, 2)
     scores = torch.rand(4, dtype=torch.float64)
@@ -180,7 +241,7 @@ def test_prompts_are_in_front_of_first_and_other_texts() -> None:
         ({"widths": "64"}, "widths that divide the model's 32"),
         ({"widths": "32"}, "widths that divide the model's 32"),
         ({"widths": "a"}, "widths that divide the model's 32"),
-        ({"vector_loss": "cosine"}, "vector_loss ranking or softmax for the task pairs"),
+        ({"vector_loss": "cosine"}, "vector_loss ranking or softmax or infersent for the task pairs"),
         ({"vector_loss": "softmax"}, "pairs with different labels"),
         ({"reads": "pooler"}, "reads as mean"),
         ({"freeze": "body"}, "a body that is trained"),

@@ -1,5 +1,6 @@
-"""The perplexity of texts: each piece is predicted once, from those before it."""
+"""The perplexity of texts: each piece is predicted once, from those before it or from those after it."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch.nn.functional as F
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.encoding.forward import TorchEngine
 from bertsmith.errors import CheckpointError
+from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.inference.perplexity import Perplexity, perplexities
 from bertsmith.model.batch import Batch
 from bertsmith.runtime import choose
 from inference.test_completion import engine_of, model_of
+from model.examples import shake
 from tasks.architecture_samples import config_of
 from tasks.task_samples import TOKENIZER
 
@@ -60,6 +63,71 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half(length: int) -> Non
     (result,) = perplexities(engine, TOKENIZER, [text])
     assert result.pieces == length == len(wanted)
     assert result.nll == pytest.approx(sum(wanted), rel=1e-5)
+
+
+def backward_model(architecture: str) -> EncoderForPreTraining:
+    """ELMo as it is, or an AWD-LSTM that reads from right to left."""
+    if architecture == "elmo":
+        return model_of("elmo")
+    config = dataclasses.replace(config_of(architecture, dropout=0.0), direction="backward")
+    model = untrained(config, 3, TOKENIZER.vocabulary)
+    shake(model)
+    return model.eval()
+
+
+@torch.no_grad()
+def slow_losses(model: EncoderForPreTraining, ids: list[int], room: int, *, backward: bool) -> list[float]:
+    """The loss of each piece, by a pass over what the model may see of the text, and nothing else.
+
+    The windows are followed from one end of the text to the other, a piece at a time.
+    """
+    special = TOKENIZER.vocabulary.sep_id if backward else TOKENIZER.vocabulary.cls_id
+    order = ids[::-1] if backward else ids
+    found, begin, end = [], 0, room
+    for number, piece in enumerate(order):
+        if number == end:
+            begin, end = end - room // 2, end - room // 2 + room
+        seen = [special, *order[begin:number]]
+        batch = Batch.from_rows([np.array(seen[::-1] if backward else seen)])
+        if backward and model.config.two_directions:
+            logits = model(batch, backward=batch.first_positions).backward_logits
+        else:
+            logits = model(batch, masked=batch.first_positions if backward else batch.last_positions).mlm_logits
+        found.append(float(F.cross_entropy(logits, torch.tensor([piece]))))
+    return found
+
+
+@pytest.mark.parametrize("architecture", ["elmo", "awd-lstm"])
+@pytest.mark.parametrize("length", [1, 5, 63, 64, 100])
+def test_every_piece_is_predicted_from_those_after_it(architecture: str, length: int) -> None:
+    model, rng = backward_model(architecture), np.random.default_rng(length)
+    texts = [" ".join(rng.choice(["the", "good", "film", "a", "xyzzy"], length)), "", "the good film"]
+    engine = TorchEngine(model, choose("cpu", "fp32"))
+    result = perplexities(engine, TOKENIZER, texts)
+    room = engine.max_tokens - 1
+    assert room == 63 or architecture == "awd-lstm"
+    for text, one in zip(texts, result, strict=True):
+        ids = TOKENIZER.encode(text).tolist()
+        if architecture == "elmo":
+            assert one.direction == "forward"
+            assert one.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=False)), rel=1e-5)
+            one = one.backward
+        assert (one.direction, one.backward) == ("backward", None)
+        assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
+        assert one.unknown == ids.count(TOKENIZER.vocabulary.unk_id)
+        assert one.nll == pytest.approx(sum(slow_losses(model, ids, room, backward=True)), rel=1e-5)
+
+
+def test_both_directions_are_summed_up_apart() -> None:
+    result = perplexities(engine_of("elmo"), TOKENIZER, ["the good film", "", "and one film it"])
+    total = Perplexity.of_all(result)
+    assert total.nll == pytest.approx(sum(one.nll for one in result))
+    assert total.backward.nll == pytest.approx(sum(one.backward.nll for one in result))
+    assert total.nll != pytest.approx(total.backward.nll, rel=1e-3)
+    shown = total.to_dict()
+    assert shown["backward"] == total.backward.to_dict()
+    assert shown["backward"]["perplexity"] == pytest.approx(math.exp(total.backward.nll / 7))
+    assert (shown["direction"], shown["backward"]["direction"]) == ("forward", "backward")
 
 
 def test_a_model_that_sees_the_piece_is_refused() -> None:

@@ -216,3 +216,21 @@ def test_training_that_diverges_is_an_error_and_not_a_folder_of_nan(tmp_path):
             [tmp_path / "t.txt"], tmp_path / "v", form="lines", learning_rate=9.0, block=5000, epochs=40, subsample=0.0
         )
     assert not (tmp_path / "v").exists()
+
+
+@pytest.mark.parametrize("outputs", [{}, {"hierarchical": True}], ids=str)
+def test_inputs_start_evenly_between_both_ends_of_the_range_and_outputs_at_zero(outputs):
+    """The range is that of gensim 4, from -1/D to 1/D; the original program has half of it."""
+    counts = np.arange(2000, 0, -1)
+    settings = WordVectorSettings(method="skip-gram", width=10, **outputs).resolved()
+    tables = Word2Vec(counts, settings).tables
+    inputs = tables.pop("inputs")
+    assert tables
+    assert all(not table.any() for table in tables.values())
+    assert stats.kstest(inputs.ravel(), stats.uniform(-0.1, 0.2).cdf).pvalue > 0.01
+    again, other = (
+        Word2Vec(counts, WordVectorSettings(method="skip-gram", width=10, seed=seed, **outputs).resolved())
+        for seed in (1, 2)
+    )
+    assert np.array_equal(again.vectors, inputs)
+    assert not np.array_equal(other.vectors, inputs)

@@ -134,8 +134,9 @@ def perplexity(
 ) -> None:
     """Print how well a language model predicts the texts of a file, each line from its own beginning.
 
-    The perplexity of pieces depends on the vocabulary; that of words and the bits per character can be compared
-    between models with different ones.
+    A model that reads backward predicts each piece from those after it, one of two directions (ELMo) does both. The
+    perplexity of pieces depends on the vocabulary; that of words and the bits per character can be compared between
+    models with different ones.
     """
     from bertsmith.library.language_models import perplexity_of_file
 
@@ -143,8 +144,12 @@ def perplexity(
     if json:
         print_json(found.to_dict())
         return
-    say(f"perplexity of a piece: {found.perplexity:,.2f} ({found.pieces:,} pieces)")
-    say(f"perplexity of a word: {found.word_perplexity:,.2f} ({found.words:,} words)")
-    say(f"bits per character: {found.bits_per_character:.3f} ({found.characters:,} characters)")
+    for one in (found, found.backward):
+        if one is None:
+            continue
+        way = f", {one.direction}" if one.direction == "backward" or found.backward is not None else ""
+        say(f"perplexity of a piece{way}: {one.perplexity:,.2f} ({one.pieces:,} pieces)")
+        say(f"perplexity of a word{way}: {one.word_perplexity:,.2f} ({one.words:,} words)")
+        say(f"bits per character{way}: {one.bits_per_character:.3f} ({one.characters:,} characters)")
     if found.unknown:
         note(f"{found.unknown / found.pieces:.1%} of the pieces stand for unknown words, which are easy to predict")

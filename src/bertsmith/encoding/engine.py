@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # The heads of a model: of its task, or of pre-training.
 TASK, MASKED_LM, NEXT_SENTENCE = "task", "masked_lm", "next_sentence"
+BACKWARD_LM = "backward_lm"  # the backward half of a head of pieces in both directions
 MASKED, NEXT, PREVIOUS = "masked", "next", "previous"
 
 
@@ -56,13 +57,18 @@ class Engine(abc.ABC):
         """Which pieces the head of pieces predicts: those that are `MASKED`, the `NEXT` one, or the `PREVIOUS` one."""
 
     @property
+    def directions(self) -> tuple[str, ...]:
+        """`NEXT`, `PREVIOUS` or both, which a language model predicts from one side each; nothing of another model."""
+        return () if self.predicts == MASKED else (self.predicts,)
+
+    @property
     def masked_lm_tokens(self) -> int:
         """The most tokens to compute together for logits over the vocabulary."""
         return self.runtime.inference_tokens
 
     @abc.abstractmethod
     def width(self, head: str) -> int:
-        """K, the outputs of a head: `TASK`, `MASKED_LM` or `NEXT_SENTENCE`."""
+        """K, the outputs of a head: `TASK`, `MASKED_LM`, `BACKWARD_LM` or `NEXT_SENTENCE`."""
 
     @abc.abstractmethod
     def compute(self, part: RowPart, head: str) -> Logits:

@@ -5,7 +5,16 @@ from typing import cast
 
 import torch
 
-from bertsmith.encoding.engine import MASKED, MASKED_LM, NEXT, NEXT_SENTENCE, PREVIOUS, TASK, Engine
+from bertsmith.encoding.engine import (
+    BACKWARD_LM,
+    MASKED,
+    MASKED_LM,
+    NEXT,
+    NEXT_SENTENCE,
+    PREVIOUS,
+    TASK,
+    Engine,
+)
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
@@ -49,11 +58,17 @@ class TorchEngine(Engine):
             return PREVIOUS
         return NEXT if config.is_causal or config.two_directions else MASKED
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """See `Engine`."""
+        return (NEXT, PREVIOUS) if self._model.config.two_directions else super().directions
+
     def width(self, head: str) -> int:
         """See `Engine`."""
         if head == TASK:
             return cast("EncoderForTask", self._model).outputs
-        return {MASKED_LM: self._model.config.vocab_size, NEXT_SENTENCE: 2}[head]
+        pieces = self._model.config.vocab_size
+        return {MASKED_LM: pieces, BACKWARD_LM: pieces, NEXT_SENTENCE: 2}[head]
 
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
@@ -69,9 +84,12 @@ class TorchEngine(Engine):
         else:
             # Only what the head reads is in the last hidden states.
             every = torch.arange(len(part.chosen), device=self.runtime.torch_device)
-            asked = {{MASKED_LM: "masked", NEXT_SENTENCE: "first"}[head]: every}
-            output = model(gathered.batch, read=gathered.read, dtype=dtype, **asked)
-            logits = output.mlm_logits if head == MASKED_LM else output.nsp_logits
+            asked, found = {
+                MASKED_LM: ("masked", "mlm_logits"),
+                BACKWARD_LM: ("backward", "backward_logits"),
+                NEXT_SENTENCE: ("first", "nsp_logits"),
+            }[head]
+            logits = getattr(model(gathered.batch, read=gathered.read, dtype=dtype, **{asked: every}), found)
         return cast("Logits", logits.float().cpu().numpy())
 
     def new_memory(self) -> Memory | None:

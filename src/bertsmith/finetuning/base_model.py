@@ -7,17 +7,17 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import nearest
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings
 from bertsmith.heads.task_head import Head
-from bertsmith.model.our_names import ATTENTION, BILSTM, READERS
+from bertsmith.model.our_names import ATTENTION, BILSTM, MAX, READERS
 from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, SOFTMAX, TRIPLET
+from bertsmith.tasks.similarity import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.tasks.task import TaskSpec
 
 # The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
 _LOSSES = {
     "similarity": (COSINE, COSENT),
-    "pairs": (RANKING, SOFTMAX),
+    "pairs": (RANKING, *WITH_LAYER),
     "triplets": (RANKING, TRIPLET, MARGIN),
     "texts": (RANKING,),
 }
@@ -163,15 +163,15 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         fix=nearest(objective, losses),
     )
     require(
-        objective != SOFTMAX or len(spec.labels) > 1,
-        expected="pairs with different labels for --vector-loss softmax",
+        objective not in WITH_LAYER or len(spec.labels) > 1,
+        expected=f"pairs with different labels for --vector-loss {objective}",
         found=f"the label {spec.labels[0]!r} alone" if spec.labels else "pairs without labels",
         fix="use --vector-loss ranking, or name the column with --label-column",
     )
     reads = settings.reads or "mean"
     require(
-        reads == "mean" or (reads == "cls" and not folder.config.is_causal),
-        expected="reads as mean or, of an encoder in both directions, cls, for vectors of texts",
+        reads in ("mean", MAX) or (reads == "cls" and not folder.config.is_causal),
+        expected="reads as mean, max or, of an encoder in both directions, cls, for vectors of texts",
         found=reads,
         fix="use --reads mean",
     )
@@ -186,7 +186,7 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         reads=reads,
         objective=objective,
         widths=_widths(settings.widths, folder.config.hidden_size),
-        labels=spec.labels if objective == SOFTMAX else (),
+        labels=spec.labels if objective in WITH_LAYER else (),
     )
 
 

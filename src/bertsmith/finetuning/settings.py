@@ -85,7 +85,7 @@ class FinetuningSettings:
         "hidden states of each text, the second with attention between two texts, as in the "
         "baselines of GLUE; auto then freezes the body), or probe: the one on which a linear model "
         "scores best [pooler; auto: probe; ulmfit: concat]; for tags and answers: bilstm (over the tokens of a row) "
-        "[their hidden states]",
+        "[their hidden states]; of vectors of texts: mean, max or cls [mean]",
     )
     bilstm_cells: int | None = help_field(
         None, "with --reads bilstm or bilstm-attention: cells of the BiLSTM in each direction [1500]", most=10**5
@@ -136,8 +136,8 @@ class FinetuningSettings:
     vector_loss: str | None = help_field(
         None,
         "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
-        "(among all texts of the step) or softmax (labels of pairs, as in Sentence-BERT); triplets: ranking or triplet "
-        "(Euclidean distances); texts: ranking [cosine; ranking]",
+        "(among all texts of the step), softmax or infersent (labels of pairs, as in Sentence-BERT and InferSent); "
+        "triplets: ranking or triplet (Euclidean distances); texts: ranking [cosine; ranking]",
     )
     scale: float = help_field(20.0, "ranking and cosent: factor on the cosines, the inverse of a temperature")
     margin: float = help_field(

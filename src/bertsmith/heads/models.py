@@ -16,7 +16,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.heads.own_head import OwnHead, new_own_head
 from bertsmith.heads.piece_heads import PIECE_HEADS
-from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.heads.row_vectors import apart_of_rows, max_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.heads.sampled_softmax import PieceSample
 from bertsmith.heads.sentence_reader import SentenceReader, TokenReader
 from bertsmith.heads.task_head import Head
@@ -31,6 +31,7 @@ from bertsmith.model.noise import Noise, NoiseOfTexts, dropped
 from bertsmith.model.our_names import (
     ATTENTION,
     BLOCKS,
+    MAX,
     PREFIX,
     READER,
     READER_UNITS,
@@ -253,6 +254,8 @@ class EncoderForTask(_OnEncoder):
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
         elif head.has_blocks:
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
+        elif head.reads_all and head.reads == MAX:
+            hidden = max_of_rows(hidden, batch.lengths)  # [N, D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         if head.is_vector:

@@ -1,4 +1,4 @@
-"""Vectors of rows from the last hidden states of all their tokens: means, and comparisons of the means of two texts.
+"""Vectors of rows from the last hidden states of all their tokens: pooled, and comparisons of the means of two texts.
 
 Letters: T tokens in the flat batch, N rows, D width.
 
@@ -15,8 +15,17 @@ from bertsmith.model.batch import Batch
 
 def mean_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """The mean [N, D] of the hidden states [T, D] of each row, at least in fp32."""
+    return _pooled(hidden, lengths, "mean")
+
+
+def max_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """The maximum [N, D] of each number of the hidden states [T, D] of each row, at least in fp32."""
+    return _pooled(hidden, lengths, "max")
+
+
+def _pooled(hidden: Tensor, lengths: tuple[int, ...], how: str) -> Tensor:
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    return torch.segment_reduce(exact, "mean", lengths=torch.tensor(lengths, device=hidden.device))
+    return torch.segment_reduce(exact, how, lengths=torch.tensor(lengths, device=hidden.device))
 
 
 def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from bertsmith.model.our_names import (
     APART,
     BILSTM,
     CONCAT,
+    MAX,
     OF_TWO_TEXTS,
     OWN_HEAD,
     READER_CELLS,
@@ -35,6 +36,7 @@ class Head:
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.
+        has_product: whether that layer also reads their product.
         cells: of that BiLSTM, in each direction.
         layers: the hidden states that it reads, a name or numbers as in `layer_choice`; "" for the learned mix of all.
         normalized: whether each of them is first brought to mean 0 and variance 1.
@@ -52,6 +54,7 @@ class Head:
     own: type[OwnHead] | None = None
     is_pair: bool = False
     is_vector: bool = False
+    has_product: bool = False
     cells: int = READER_CELLS
     layers: str = ""
     normalized: bool = False
@@ -98,7 +101,7 @@ class Head:
     @property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads in ("mean", CONCAT, *OF_TWO_TEXTS, *READERS)
+        return self.pooled and self.reads in ("mean", MAX, CONCAT, *OF_TWO_TEXTS, *READERS)
 
     @property
     def reads_pairs(self) -> bool:
@@ -123,7 +126,7 @@ class Head:
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""
         if self.is_vector:
-            return 3 * hidden_size
+            return (3 + self.has_product) * hidden_size
         return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
 
     @property

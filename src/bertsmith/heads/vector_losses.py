@@ -6,9 +6,9 @@ The texts of a unit are consecutive: the first one, the one that is compared wit
 do not belong. Losses are means over the units (CoSENT: of the step), so they do not depend on micro-batches.
 
 Sources: Reimers and Gurevych (2019), "Sentence-BERT", section 3 (cosine, softmax, triplet); Su (2022), "CoSENT", as in
-`CoSENTLoss` of sentence-transformers; Henderson et al. (2017), section 4.4 (ranking); Hofstätter et al. (2020),
-"Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation", section 3.2 (margin);
-Kusupati et al. (2022), "Matryoshka Representation Learning", section 3 (widths).
+`CoSENTLoss` of sentence-transformers; Conneau et al. (2017), section 3.1 (infersent); Henderson et al. (2017), section
+4.4 (ranking); Hofstätter et al. (2020), "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+Distillation", section 3.2 (margin); Kusupati et al. (2022), "Matryoshka Representation Learning", section 3 (widths).
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class VectorLoss:
     """A loss of the vectors of a step.
 
     Attributes:
-        objective: cosine, cosent, ranking, softmax, triplet or margin.
+        objective: cosine, cosent, ranking, softmax, infersent, triplet or margin.
         scale: cosines are multiplied by it (cosent, ranking).
         margin: by how much a text that does not belong has to be further away (triplet).
         widths: the loss is the mean over the whole vectors and their first numbers of these widths.
@@ -51,7 +51,7 @@ class VectorLoss:
             vectors: [R, D].
             counts: the texts of each unit, int64 [U].
             targets: see `SimilarityTask`: [U], or the ids of the texts [U, texts].
-            layer: of the objective softmax, from 3D to K.
+            layer: of the objective softmax, from 3D to K, or infersent, from 4D.
             total: the units of the step, by which sums over units are divided.
         """
         parts = [vectors, *(vectors[:, :width] for width in self.widths)]
@@ -65,8 +65,10 @@ class VectorLoss:
         if self.objective == "ranking":
             return _ranking(vectors, counts, first, targets, self.scale)
         anchors, seconds = vectors[first], vectors[first + 1]
-        if self.objective == "softmax":
-            return _softmax(anchors, seconds, targets, layer) / total
+        if self.objective in ("softmax", "infersent"):
+            parts = [anchors, seconds, (anchors - seconds).abs()]
+            parts += [anchors * seconds] if self.objective == "infersent" else []
+            return _softmax(parts, targets, layer) / total
         if self.objective == "triplet":
             others = vectors[first + 2]
             near, far = ((anchors - side).norm(dim=1) for side in (seconds, others))
@@ -86,11 +88,11 @@ def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
     return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
 
 
-def _softmax(first: Tensor, second: Tensor, labels: Tensor, layer: nn.Module | None) -> Tensor:
-    """The cross-entropy of the labels, summed, from [a, b, |a - b|]; of narrower vectors by their part of the layer."""
+def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:
+    """The cross-entropy of the labels, summed, from parts [U, D]; of narrower vectors by their part of the layer."""
     assert isinstance(layer, nn.Linear), "softmax has a layer"
-    whole, width = layer.in_features // 3, first.shape[1]
-    inputs = torch.cat([F.pad(part, (0, whole - width)) for part in (first, second, (first - second).abs())], dim=1)
+    whole = layer.in_features // len(parts)
+    inputs = torch.cat([F.pad(part, (0, whole - part.shape[1])) for part in parts], dim=1)
     return F.cross_entropy(linear(inputs, layer), labels, reduction="sum")
 
 

@@ -64,7 +64,8 @@ def find_abilities(
     found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
         found += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
-        found += ["complete", "perplexity"] if "mlm" in parts and pretrained.engine.predicts == NEXT else []
+        found += ["complete"] if "mlm" in parts and pretrained.engine.predicts == NEXT else []
+        found += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:
         found += ["embed", "features"] if encoder.is_torch else ["embed"]

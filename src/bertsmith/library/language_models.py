@@ -7,9 +7,9 @@ from typing import Any
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.errors import InputError
-from bertsmith.inference.completion import Completion, SamplingSettings, complete, require_causal
+from bertsmith.inference.completion import Completion, SamplingSettings, complete
 from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.inference.perplexity import Perplexity, perplexities
+from bertsmith.inference.perplexity import Perplexity, perplexities, require_directions
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.library.inputs import checked_texts, require_count
 from bertsmith.progress import Progress
@@ -98,12 +98,12 @@ def perplexity_of_file(
         device, precision, products: as in `load`.
 
     Raises:
-        CheckpointError: the model does not predict next pieces.
+        CheckpointError: the model does not predict pieces from one side.
         InputError: the file cannot be read, or holds no text.
     """
     source = TextLines(file, column)
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
-    require_causal(predictor.engine)
+    require_directions(predictor.engine)
     found: list[Perplexity] = []
     with Progress("predicting", total=None, unit="texts") as progress:
         for lines in text_blocks(source, LINES):

@@ -13,12 +13,14 @@ OWN_HEAD = "own_head"  # the part of a head that the user wrote
 # rows of two texts four vectors that compare the means of both, which the encoder reads together in one row ("pair",
 # `row_vectors.pair_of_rows`) or each by itself ("apart", `row_vectors.apart_of_rows`), or that position, the maximum
 # and the mean over all tokens, with a hidden layer on top ("concat", `head_blocks.py`), or what a BiLSTM makes of all
-# hidden states, with attention between two texts or without ("bilstm-attention", "bilstm", `sentence_reader.py`).
+# hidden states, with attention between two texts or without ("bilstm-attention", "bilstm", `sentence_reader.py`). The
+# maximum over all tokens alone ("max") is for vectors of texts, which have no layer on top.
 PAIR, APART, CONCAT = "pair", "apart", "concat"
 OF_TWO_TEXTS = (PAIR, APART)
 BILSTM, ATTENTION = "bilstm", "bilstm-attention"
 READERS = (BILSTM, ATTENTION)
-READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS, CONCAT, *READERS)
+MAX = "max"
+READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS, CONCAT, *READERS, MAX)
 VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
 BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"

@@ -63,6 +63,12 @@ class Predicted(BaseModel):
     words: int
     characters: int
     unknown: int = Field(description="pieces that stand for unknown words")
+    direction: str = Field(
+        description="forward: pieces are predicted from those before them; backward: from those after"
+    )
+    backward: "Predicted | None" = Field(
+        default=None, description="the same in the other direction, of a model that reads in both"
+    )
 
 
 class PerplexityReply(Reply):

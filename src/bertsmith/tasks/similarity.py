@@ -9,12 +9,13 @@ What the loss compares depends on the objective of the spec:
 
 - cosine, cosent: the cosine of a pair and its score;
 - ranking: which text of the step belongs to the first one; the others of the step do not;
-- softmax: the label of a pair, from both vectors and their difference;
+- softmax, infersent: the label of a pair, from both vectors and their difference, and with infersent their product;
 - triplet, margin: the distances of a text to one that belongs to it and to one that does not.
 
-Sources: Reimers and Gurevych (2019), "Sentence-BERT", section 3; Henderson et al. (2017), "Efficient Natural Language
-Response Suggestion for Smart Reply", section 4.4, for ranking; Gao et al. (2021), "SimCSE", for single texts, which are
-read twice with different dropout.
+Sources: Reimers and Gurevych (2019), "Sentence-BERT", section 3; Conneau et al. (2017), "Supervised Learning of
+Universal Sentence Representations from Natural Language Inference Data", section 3.1, for infersent; Henderson et al.
+(2017), "Efficient Natural Language Response Suggestion for Smart Reply", section 4.4, for ranking; Gao et al. (2021),
+"SimCSE", for single texts, which are read twice with different dropout.
 """
 
 import dataclasses
@@ -38,8 +39,9 @@ from bertsmith.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bertsmith.heads.task_head import Head
 
-OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "triplet", "margin")
-COSINE, COSENT, RANKING, SOFTMAX, TRIPLET, MARGIN = OBJECTIVES
+OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
+COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
+WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels are told apart by a layer that only training has
 NO_TEXT = -1  # the id of a text that a unit does not have
 SCORES = ("spearman", "pearson")
 LABELLED = ("average_precision", "accuracy")
@@ -94,12 +96,19 @@ class SimilarityTask(Task):
 
     @property
     def head(self) -> "Head":
-        """No layer: the vector of a row is the result. The objective softmax has a layer in training only."""
+        """No layer: the vector of a row is the result. Objectives with labels have a layer in training only."""
         from bertsmith.heads.task_head import Head
 
         spec = self.spec
-        outputs = len(spec.labels) if spec.objective == SOFTMAX else 0
-        return Head(part="classifier", outputs=outputs, pooled=True, reads=spec.reads, is_vector=True)
+        outputs = len(spec.labels) if spec.objective in WITH_LAYER else 0
+        return Head(
+            part="classifier",
+            outputs=outputs,
+            pooled=True,
+            reads=spec.reads,
+            is_vector=True,
+            has_product=spec.objective == INFERSENT,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that there are texts, and in training those that the objective compares; see `Task.check`."""
@@ -149,9 +158,9 @@ class SimilarityTask(Task):
                     found=f"{label:g} in each",
                     fix="add pairs that are more or less similar, or use --task pairs",
                 )
-        elif objective == SOFTMAX and not isinstance(label, str):
+        elif objective in WITH_LAYER and not isinstance(label, str):
             raise InputError(
-                expected=f"a label in {_place(first)}, for --vector-loss softmax", found="none", fix="use ranking"
+                expected=f"a label in {_place(first)}, for --vector-loss {objective}", found="none", fix="use ranking"
             )
         elif objective in (TRIPLET, MARGIN) and not isinstance(first, TripletExample):
             raise InputError(
@@ -195,7 +204,7 @@ class SimilarityTask(Task):
             return np.asarray(scores / max(float(np.abs(scores).max()), 1e-12))
         if objective == MARGIN:
             return np.array(groups.labels, dtype=np.float32)
-        if objective == SOFTMAX:
+        if objective in WITH_LAYER:
             number = {label: index for index, label in enumerate(self.spec.labels)}
             return np.array([number[label] for label in groups.labels], dtype=np.int64)
         ids: dict[str, int] = {}

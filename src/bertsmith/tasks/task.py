@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.our_names import ATTENTION, CONCAT, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.model.our_names import ATTENTION, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -105,6 +105,12 @@ class TaskSpec:
                 expected="a head that reads the pooler, cls or mean of each window, for a hierarchical long_text",
                 found=repr(self.reads),
                 fix="use --reads mean",
+            )
+        if self.reads == MAX and self.kind in ("classification", "regression", "choice"):
+            raise ConfigError(
+                expected=f"a task of vectors of texts, for a head that reads {MAX!r}",
+                found=self.title,
+                fix=f"use --reads {CONCAT}, which has the maximum too, or mean",
             )
         if (
             self.reads in (*OF_TWO_TEXTS, ATTENTION)
