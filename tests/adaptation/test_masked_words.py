@@ -11,7 +11,6 @@ from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, wo
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.model.batch import Batch
 from bertsmith.runtime import choose
-from tasks.architecture_samples import tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER
 
 CPU = choose("cpu", "fp32")
@@ -61,14 +60,6 @@ def test_the_loss_of_a_uniform_model_is_that_of_its_pieces() -> None:
     assert sum(word_loss(model, TOKENIZER, PASSAGES, CPU).nats) == pytest.approx(
         8 * math.log(len(TOKENIZER.vocabulary)), rel=1e-6
     )
-
-
-def test_the_pieces_of_a_passage_are_those_of_the_text_for_sentence_pieces_too() -> None:
-    text = "the film was good, it was a film."
-    for tokenizer in (TOKENIZER, tokenizer_of("albert")):
-        (passage,) = passages_of([[text]], [tokenizer], room=40, seed=1)
-        pieces = tokenizer.encode_repeated_words(passage.words, passage.spaced).ids
-        assert pieces.tolist() == tokenizer.encode(text).tolist()
 
 
 def test_the_passages_and_their_masked_words_are_the_same_for_every_vocabulary() -> None:

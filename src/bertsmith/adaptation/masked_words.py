@@ -29,7 +29,7 @@ from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
-from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
+from bertsmith.text.normalize import basic_tokens
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -40,17 +40,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """Consecutive words of a document.
-
-    Attributes:
-        words: the words.
-        masked: the places of those to predict, ascending.
-        spaced: whether there is a space before each word; None if there is before all.
-    """
+    """Consecutive words of a document, and the places of those to predict, ascending."""
 
     words: tuple[str, ...]
     masked: tuple[int, ...]
-    spaced: tuple[bool, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,11 +97,10 @@ def passages_of(
     """
     result = list[Passage]()
     for document in documents:
-        pairs = [pair for sentence in document for pair in _spaced_words(sentence, tokenizers[0].rules)]
-        if not pairs:
+        words = [word for sentence in document for word in basic_tokens(sentence, tokenizers[0].rules)]
+        if not words:
             continue
-        words, spaced = zip(*pairs, strict=True)
-        encoded = [tokenizer.encode_repeated_words(words, spaced) for tokenizer in tokenizers]
+        encoded = [tokenizer.encode_repeated_words(words) for tokenizer in tokenizers]
         lengths = np.max([one.lengths for one in encoded], axis=0)
         is_known = np.all([_is_known(one, tokenizer) for one, tokenizer in zip(encoded, tokenizers, strict=True)], 0)
         for start, end in _cuts(lengths, room):
@@ -117,7 +109,7 @@ def passages_of(
                 continue
             count = max(1, round(MASKED_SHARE * len(places)))
             drawn = generator(seed, "masked words", len(result)).choice(places, count, replace=False)
-            result.append(Passage(words[start:end], tuple(sorted(drawn.tolist())), spaced[start:end]))
+            result.append(Passage(tuple(words[start:end]), tuple(sorted(drawn.tolist()))))
     return result
 
 
@@ -180,7 +172,7 @@ def _rows(
 
 def _rows_of(passage: Passage, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArray[np.int32], Ints, Ints]]:
     """The rows of a passage: first with all pieces of its masked words masked, then with one more shown in each."""
-    encoded = tokenizer.encode_repeated_words(passage.words, passage.spaced)
+    encoded = tokenizer.encode_repeated_words(passage.words)
     masked = np.array(passage.masked, dtype=np.int64)
     begins, lengths = encoded.offsets[masked], encoded.lengths[masked]
     hidden = encoded.ids.copy()
@@ -190,18 +182,6 @@ def _rows_of(passage: Passage, tokenizer: Tokenizer) -> Iterator[tuple[npt.NDArr
         where = begins[lengths > number] + number
         yield hidden.copy(), where, encoded.ids[where].astype(np.int64)
         hidden[where] = encoded.ids[where]
-
-
-def _spaced_words(sentence: str, rules: TextRules) -> Iterator[tuple[str, bool]]:
-    """The words of a sentence, and whether there is a space before each; there is before the first.
-
-    >>> list(_spaced_words("It's here.", TextRules()))
-    [('it', True), ("'", False), ('s', False), ('here', True), ('.', False)]
-    """
-    end = -1
-    for token in basic_tokens_with_offsets(sentence, rules):
-        yield token.text, token.starts[0] > end
-        end = token.ends[-1]
 
 
 def _cuts(lengths: Ints, room: int) -> Iterator[tuple[int, int]]:

@@ -77,15 +77,14 @@ class Tokenizer(abc.ABC):
             spaced: whether there is a space before each word; by default there is.
         """
 
-    def encode_repeated_words(self, words: Sequence[str], spaced: Sequence[bool] | None = None) -> Encoded:
+    def encode_repeated_words(self, words: Sequence[str]) -> Encoded:
         """The ids of many words, as in `encode_words`, with [UNK] for a word without pieces.
 
         Words that occur several times are encoded once.
         """
-        numbers: dict[tuple[str, bool], int] = {}
-        pairs = zip(words, [True] * len(words) if spaced is None else spaced, strict=True)
-        chosen = np.array([numbers.setdefault(pair, len(numbers)) for pair in pairs], dtype=np.int64)
-        different = self.encode_words([word for word, _ in numbers], [space for _, space in numbers])
+        numbers: dict[str, int] = {}
+        chosen = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
+        different = self.encode_words(list(numbers))
         # Words without pieces point to the [UNK] appended after all others.
         ids = np.append(different.ids, np.int32(self.vocabulary.unk_id))
         starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))[chosen]
