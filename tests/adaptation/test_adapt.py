@@ -25,11 +25,13 @@ from bertsmith.adaptation.run import forecast_adaptation
 from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.sentence_transformers import write_recipe
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError, VocabularyError
+from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError, VocabularyError
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.sentence_encoders.static import make_static_vectors
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
 
@@ -271,12 +273,76 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused(
         "a language model|predicts masked pieces", ConfigError, model=write_base_model(tmp_path / "gpt", "openai-gpt")
     )
-    refused("a tokenizer of WordPieces", ConfigError, model=write_base_model(tmp_path / "roberta", "roberta"))
     (tmp_path / "plain.txt").write_text("\n".join(f"{words(20, n)} ." for n in range(120)))
     refused("words of the domain to add", ConfigError, texts=[tmp_path / "plain.txt"], vocabulary="graft")
 
 
-def test_a_model_without_a_masked_lm_head_is_refused(domain: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("vocabulary", ["keep", "graft", "new"])
+def test_a_model_without_a_masked_lm_head_gets_a_new_one(
+    vocabulary: str, domain: Path, general: Path, tmp_path: Path
+) -> None:
     save_pretrained(tmp_path / "encoder", untrained(CONFIG, 3), TOKENIZER, ModelMetadata(), trained=("pooler",))
-    with pytest.raises(CheckpointError, match=r"a masked-LM head in .*found pooler; use the model as it was"):
-        adapt(tmp_path / "encoder", [domain], tmp_path / "run", **ONCE)
+    options = {**ONCE, "vocabulary": vocabulary, **({"pieces": 60} if vocabulary == "new" else {})}
+    result = adapt(tmp_path / "encoder", [domain], tmp_path / "run", general=[general], **options)
+    assert any("has no masked-LM head, so a new one is trained with it" in line for line in result.lines())
+    assert "mlm" in load_any(result.model).parts
+    assert all(set(loss) == {"after"} and "change" not in loss["after"] for loss in result.report["losses"].values())
+    rows = {row[0]: row[1:] for row in result.table()[1]}
+    before, after, change = rows["loss on domain text, nats per word"]
+    assert (before, change) == ("–", "")
+    assert float(after) > 0
+    assert not (tmp_path / "run" / "before.json").exists()
+    again = adapt(tmp_path / "encoder", [domain], tmp_path / "run", general=[general], resume=True, **options)
+    assert again.report["losses"] == result.report["losses"]
+
+
+def test_a_sentence_encoder_is_adapted_and_told_to_be_trained_again(base: Path, domain: Path, tmp_path: Path) -> None:
+    encoder = tmp_path / "encoder"
+    save_pretrained(encoder, untrained(CONFIG, 3), TOKENIZER, ModelMetadata(), trained=())
+    write_recipe(encoder, width=32, pooling="mean", max_length=32, prompts={})
+    lines = forecast_adaptation(encoder, [domain], max_length=32, device="cpu").lines()
+    assert any(
+        "is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`" in one for one in lines
+    )
+    assert not any("note:" in line for line in forecast_adaptation(base, [domain], max_length=32, device="cpu").lines())
+    make_static_vectors(base, tmp_path / "static")
+    with pytest.raises(ConfigError, match="an encoder that reads its text in context"):
+        adapt(tmp_path / "static", [domain], tmp_path / "run", **ONCE)
+
+
+@pytest.mark.parametrize("architecture", ["xlm-roberta", "albert", "mpnet"])
+def test_a_model_with_other_pieces_keeps_its_vocabulary(architecture: str, domain: Path, tmp_path: Path) -> None:
+    model = write_base_model(tmp_path / "base", architecture)
+    result = adapt(model, [domain], tmp_path / "run", general=[domain], **ONCE)
+    assert result.report["settings"]["adaptation"]["vocabulary"] == "keep"
+    pieces = result.report["fragmentation"]["field"]
+    assert pieces["before"] == pieces["after"]
+    assert pieces["before"]["pieces_per_word"] > 1
+    losses = result.report["losses"]["field"]
+    assert losses["before"]["per_word"] != losses["after"]["per_word"]
+    assert load_any(result.model).require_tokenizer().settings == load_any(model).require_tokenizer().settings
+    for options in ({"vocabulary": "graft"}, {"vocabulary": "new"}):
+        with pytest.raises(
+            ConfigError, match=r"a tokenizer of WordPieces, to extend .* use --vocabulary keep, without"
+        ):
+            adapt(model, [domain], tmp_path / "other", **options, **ONCE)
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "modernbert"])
+def test_pieces_that_include_the_space_before_a_sentence_are_refused(
+    architecture: str, domain: Path, tmp_path: Path
+) -> None:
+    model = write_base_model(tmp_path / "base", architecture)
+    with pytest.raises(
+        ConfigError, match=r"the space before a sentence .* name a model with WordPieces or SentencePie"
+    ):
+        adapt(model, [domain], tmp_path / "run", **ONCE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_third_arm_needs_word_pieces_too(domain: Path, tmp_path: Path) -> None:
+    model = write_base_model(tmp_path / "base", "albert")
+    labelled = write_labelled(tmp_path / "train.csv")
+    with pytest.raises(ConfigError, match="without --from-scratch"):
+        adapt(model, [domain], tmp_path / "run", task="classification", train=labelled, from_scratch=True, **ONCE)
+    assert not (tmp_path / "run").exists()

@@ -1,6 +1,7 @@
 """What goes around the training of vectors: prompts, hard negatives, teachers, few labels, evaluation."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -71,18 +72,43 @@ def test_prompts_and_pooling_are_written_and_used_and_equal_in_sentence_transfor
 @pytest.mark.parametrize(
     "said",
     [
+        ["query: "],
+        3,
+        "query: ",
+        None,
         {"prompts": ["query: "]},
+        {"prompts": []},
+        {"prompts": 0},
+        {"prompts": False},
+        {"prompts": ""},
         {"prompts": {"query": 3}},
+        {"prompts": {"query": None}},
         {"prompts": {"q": "a"}, "default_prompt_name": "b"},
         {"prompts": {"q": "a"}, "default_prompt_name": ["q"]},
     ],
 )
-def test_malformed_prompts_are_refused_in_one_line(said: dict[str, object], base: str, tmp_path: Path) -> None:
+def test_malformed_prompts_are_refused_in_one_line_and_nothing_is_lost(said: object, base: str, tmp_path: Path) -> None:
     bertsmith.make_static_vectors(base, tmp_path / "static")
-    (tmp_path / "static" / "config_sentence_transformers.json").write_text(json.dumps(said), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="prompt") as error:
-        bertsmith.load(tmp_path / "static")
-    assert "\n" not in str(error.value)
+    file = tmp_path / "static" / "config_sentence_transformers.json"
+    file.write_text(json.dumps(said), encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "static").iterdir()}
+    pairs = partner_file(tmp_path)
+    for use in (
+        lambda: bertsmith.load(tmp_path / "static"),
+        lambda: bertsmith.finetune(base, "pairs", tmp_path / "run", train=pairs, teacher=tmp_path / "static", **FAST),
+    ):
+        with pytest.raises(CheckpointError, match=re.escape(f"'{file}'")) as error:
+            use()
+        assert "\n" not in str(error.value)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "static").iterdir()} == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_prompts_are_none(base: str, tmp_path: Path) -> None:
+    bertsmith.make_static_vectors(base, tmp_path / "static")
+    for said in ({}, {"prompts": None}, {"prompts": {}}):
+        (tmp_path / "static" / "config_sentence_transformers.json").write_text(json.dumps(said), encoding="utf-8")
+        assert load_embedder(tmp_path / "static").prompts == {}
 
 
 def test_fewer_dimensions_are_the_first_numbers(base: str) -> None:

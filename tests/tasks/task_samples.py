@@ -62,6 +62,13 @@ SPECS = {
         labels=("negative", "positive"),
         settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
     ),
+    "windows of a pair": TaskSpec(
+        kind="classification",
+        name="paraphrase",
+        labels=("no", "yes"),
+        pair=True,
+        settings=TaskSettings(max_length=7, stride=2, long_text="windows"),
+    ),
     "on the mean": TaskSpec(
         kind="classification", name="sentiment", labels=("negative", "positive"), reads="mean", settings=SETTINGS
     ),
@@ -195,7 +202,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
         elif kind == "pair":
             first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
             result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
-        elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
+        elif kind in ("on the pair", "on texts apart", "hierarchical pair", "windows of a pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"

@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="a head of your own that reads one row"):
         Head(part="classifier", outputs=2, pooled=True, windows="transformer", own=Mine)
     both = dataclasses.replace(spec, pair=True, settings=dataclasses.replace(settings, both_orders=True))
-    with pytest.raises(ConfigError, match="pairs that share a row, for both orders"):
+    with pytest.raises(ConfigError, match="pairs in one row, for both orders"):
         task_for(both).encode([TextExample(id="1", first="a", second="b", place="")], TOKENIZER)
     for kind, match in (("choice", "keeps each ending in one row"), ("tags", "keeps every word")):
         other = dataclasses.replace(SPECS[kind], settings=settings)

@@ -22,6 +22,7 @@ from bertsmith.pretraining.fit import FEW_HELD_OUT
 from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Runtime
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.report import TextFigures, vocabulary_report
 from bertsmith.vocabularies.word_counts import WordCounts
 
@@ -47,6 +48,8 @@ class Forecast:
         settings: those of the adaptation, with the way that was chosen.
         tokens_read: tokens of the pre-training of the model; None if unknown, as in a model of another tool.
         is_chosen: whether the way was chosen by `AUTO`.
+        is_wordpiece: whether the pieces of the model are WordPieces, so that there are other ways than `KEEP`.
+        notes: what the model lacks, a sentence each.
     """
 
     documents: int
@@ -58,11 +61,13 @@ class Forecast:
     settings: AdaptationSettings
     tokens_read: int | None = None
     is_chosen: bool = False
+    is_wordpiece: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def has_read_little(self) -> bool:
         """Whether the pre-training of the model was so short that a new model is likely to be the better start."""
-        return self.tokens_read is not None and self.tokens_read < FEW_TOKENS
+        return self.is_wordpiece and self.tokens_read is not None and self.tokens_read < FEW_TOKENS
 
     @property
     def pass_seconds(self) -> float:
@@ -87,6 +92,7 @@ class Forecast:
             f"a pass over the text takes about {duration(self.pass_seconds)} on this machine "
             f"({amount(self.tokens_per_second)} tokens/s){passes}",
             *self._choice(),
+            *(f"note: {note}" for note in self.notes),
             *(f"advice: {line}" for line in self.advice()),
         ]
 
@@ -110,6 +116,7 @@ class Forecast:
             **values,
             "pass_seconds": round(self.pass_seconds, 1),
             "passes": None if self.passes is None else round(self.passes, 2),
+            "notes": list(self.notes),
             "advice": self.advice(),
         }
 
@@ -121,10 +128,10 @@ class Forecast:
             before.unknown_rate > UNKNOWN_SHARE,
             f"{before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model: the text has letters "
             "that it lacks. Use a model of this language"
-            + ("" if kind == NEW else ", or --vocabulary new if there is much text"),
+            + (", or --vocabulary new if there is much text" if self.is_wordpiece and kind != NEW else ""),
         )
         yield (
-            before.unknown_rate <= UNKNOWN_SHARE and before.whole_rate < WHOLE_SHARE,
+            self.is_wordpiece and before.unknown_rate <= UNKNOWN_SHARE and before.whole_rate < WHOLE_SHARE,
             f"only {before.whole_rate:.0%} of the words are pieces of the vocabulary of the model: the text is "
             "probably in another language than that of the model. Check the text, or use a model of its language",
         )
@@ -186,8 +193,13 @@ def require_enough(text: DomainText, settings: AdaptationSettings) -> None:
 
 def figures_of(tokenizer: Tokenizer, words: WordCounts, name: str) -> TextFigures:
     """How the vocabulary of a tokenizer splits words."""
-    longest = tokenizer.rules.max_word_characters
-    return vocabulary_report(tokenizer.vocabulary, {}, total=words, max_word_characters=longest).total
+    longest, other = tokenizer.rules.max_word_characters, None if is_wordpiece(tokenizer) else tokenizer
+    return vocabulary_report(tokenizer.vocabulary, {}, total=words, max_word_characters=longest, tokenizer=other).total
+
+
+def is_wordpiece(tokenizer: Tokenizer) -> bool:
+    """Whether the pieces are WordPieces, which can be learned here and extended by words."""
+    return isinstance(tokenizer, WordPieceTokenizer)
 
 
 def training_speed(model: EncoderForPreTraining, length: int, runtime: Runtime) -> float:

@@ -1,7 +1,7 @@
 """The preparation of an adaptation: the checked model, the text, the new vocabulary, the forecast."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertsmith.adaptation.domain_text import DomainText, general_text, read_domain
@@ -10,6 +10,7 @@ from bertsmith.adaptation.forecast import (
     WORDS_PER_PIECE,
     Forecast,
     figures_of,
+    is_wordpiece,
     require_enough,
     training_speed,
 )
@@ -17,8 +18,11 @@ from bertsmith.adaptation.grafting import grafted_tokenizer, words_to_add
 from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, KEEP, NEW, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.sentence_transformers import read_recipe
+from bertsmith.corpus.build import require_fit
 from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.encoders.without_attention import ConfigWithoutAttention
+from bertsmith.errors import ConfigError
 from bertsmith.runtime import choose
 from bertsmith.settings import AUTO, require
 from bertsmith.text.tokenizer import Tokenizer
@@ -69,15 +73,17 @@ def prepare(
         general: files of general text; if empty, the documentation on this machine; None to read none.
 
     Raises:
-        ConfigError, CheckpointError: the model has no masked-LM head or no WordPieces.
+        ConfigError: the model does not predict masked pieces, or has no WordPieces to extend or replace.
+        CheckpointError: it has no vocabulary.
         InputError: the text cannot be read, or is too short.
     """
-    _require_adaptable(folder)
     before = folder.require_tokenizer()
+    _require_adaptable(folder, settings.vocabulary)
     text = read_domain(paths, before.rules, reading, held_out=settings.held_out, most_words=settings.score_words)
     chosen = settings
     if settings.vocabulary == AUTO:
-        chosen = dataclasses.replace(settings, vocabulary=way_for(folder.metadata.all_tokens, text.words))
+        read = folder.metadata.all_tokens if is_wordpiece(before) else None
+        chosen = dataclasses.replace(settings, vocabulary=way_for(read, text.words))
     require_enough(text, chosen)
     others = () if general is None else general_text(general, reading, most_words=settings.score_words)
     tokenizer, added = _vocabulary_of(before, text, chosen)
@@ -109,7 +115,7 @@ def way_for(tokens_read: int | None, words: int) -> str:
     """How a model is adapted if the user does not say: a new model if the old one has read little and there is text.
 
     Args:
-        tokens_read: tokens of the pre-training of the model; None if unknown.
+        tokens_read: tokens of the pre-training of the model; None if unknown, or if its pieces allow no new model.
         words: of the text.
 
     >>> way_for(5_000_000, 136_000), way_for(5_000_000, 2_000), way_for(None, 136_000)
@@ -121,6 +127,7 @@ def way_for(tokens_read: int | None, words: int) -> str:
 
 def prepared_from_scratch(prepared: Prepared) -> Prepared:
     """The same for a new model with a vocabulary of the domain."""
+    _require_adaptable(prepared.folder, NEW)
     settings = dataclasses.replace(prepared.settings, vocabulary=NEW)
     tokenizer, _ = _vocabulary_of(prepared.folder.require_tokenizer(), prepared.text, settings)
     return dataclasses.replace(prepared, tokenizer=tokenizer, added=(), settings=settings)
@@ -148,6 +155,8 @@ def _forecast(
         settings=settings,
         tokens_read=folder.metadata.all_tokens,
         is_chosen=is_chosen,
+        is_wordpiece=is_wordpiece(before),
+        notes=tuple(_notes(folder)),
     )
 
 
@@ -172,11 +181,11 @@ def _vocabulary_of(
     return before, ()
 
 
-def _require_adaptable(folder: ModelFolder) -> None:
-    """Checks that the model predicts masked pieces, and that its tokenizer is one of WordPieces.
+def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
+    """Checks that the model can predict masked pieces, and that its tokenizer fits the way of the adaptation.
 
     Raises:
-        CheckpointError, ConfigError: it does not, or is not.
+        ConfigError: it cannot, or does not, or no corpus can be built with it.
     """
     config, tokenizer = folder.config, folder.require_tokenizer()
     if config.is_causal or config.always_causal or config.two_directions or config.is_recurrent:
@@ -185,16 +194,35 @@ def _require_adaptable(folder: ModelFolder) -> None:
             found=f"the language model '{folder.name}' ({config.display_name})",
             fix="continue its pre-training with `bertsmith pretrain CORPUS --init MODEL`",
         )
-    if "mlm" not in folder.parts:
-        raise CheckpointError(
-            expected=f"a masked-LM head in '{folder.name}', whose loss is compared before and after",
-            found=", ".join(folder.parts) or "an encoder without heads",
-            fix="use the model as it was after pre-training, or give it a new head with "
-            "`bertsmith pretrain CORPUS --init MODEL`",
-        )
     require(
-        tokenizer.settings == tokenizer.rules.record(),
-        expected="a model with a tokenizer of WordPieces",
-        found=f"one of {tokenizer.kind} in '{folder.name}'",
-        fix="name a model with a vocab.txt",
+        not isinstance(config, ConfigWithoutAttention),
+        expected="an encoder that reads its text in context",
+        found=f"'{folder.name}' ({config.display_name})",
+        fix="adapt the model that it was made from, or make it again",
     )
+    require_fit(tokenizer)
+    require(
+        vocabulary in (AUTO, KEEP) or is_wordpiece(tokenizer),
+        expected="a model with a tokenizer of WordPieces, to extend or replace its vocabulary",
+        found=f"one of {tokenizer.kind} in '{folder.name}'",
+        fix="use --vocabulary keep, without --from-scratch",
+    )
+
+
+def _notes(folder: ModelFolder) -> Iterator[str]:
+    """What is different for a model without a masked-LM head, such as a sentence encoder."""
+    if not has_masked_lm_head(folder):
+        yield (
+            f"'{folder.name}' has no masked-LM head, so a new one is trained with it, and there is no loss before the "
+            "adaptation"
+        )
+        if read_recipe(folder.path, pooled=False) is not None:
+            yield (
+                "the adapted model is no sentence encoder: train its vectors with `bertsmith finetune --task pairs`, "
+                "for example with the original as --teacher"
+            )
+
+
+def has_masked_lm_head(folder: ModelFolder) -> bool:
+    """Whether the loss of the model as it was can be measured."""
+    return "mlm" in folder.parts

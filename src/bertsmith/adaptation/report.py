@@ -71,7 +71,7 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         change = values["after"].get("change")
         if change is not None:
             row[3] = f"{change[0]:+.3f} ({change[1]:+.3f} to {change[2]:+.3f})"
-        else:
+        elif "before" in values:
             row[3] += " (no interval: one passage)"
         rows += [row, _row(f"{loss}, nats per character", values, "per_character", "{:.4f}")]
     if report.get("task"):
@@ -93,11 +93,15 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"{report['shared_pieces']:.1%} of the pieces of the model as it was are in the new vocabulary")
     if report.get("task"):
         lines += report["task"]["comparisons"]
+    lines += [f"note: {note}" for note in report["forecast"]["notes"]]
     return [*lines, *(f"advice: {line}" for line in report["advice"])]
 
 
 def _row(what: str, values: Mapping[str, Mapping[str, float]], name: str, form: str) -> list[str]:
-    before, after = values["before"][name], values["after"][name]
+    after = values["after"][name]
+    if "before" not in values:  # the loss of a model without a masked-LM head
+        return [what, "–", form.format(after), ""]
+    before = values["before"][name]
     sign = form.replace("{:", "{:+")
     return [what, form.format(before), form.format(after), sign.format(after - before)]
 

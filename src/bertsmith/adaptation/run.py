@@ -6,7 +6,7 @@
     RUN/start/          with grafted words: the model with them, before training; for a new model its config.json
     RUN/corpus/         token shards of the text
     RUN/run/            the pre-training run
-    RUN/before.json     the losses of the model as it was
+    RUN/before.json     the losses of the model as it was, if it has a masked-LM head
     RUN/model/          the adapted model, with sources and licence in its card
     RUN/from-scratch/   on request, a new model with a vocabulary of the domain: its start/, corpus/ and run/
     RUN/task/           on request, the fine-tunings on a task (see arms)
@@ -22,7 +22,7 @@ from bertsmith.adaptation.arms import DomainTask, score_arm, task_report
 from bertsmith.adaptation.continued import continued, final_model
 from bertsmith.adaptation.forecast import Forecast, figures_of
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
-from bertsmith.adaptation.preparation import Prepared, prepare, prepared_from_scratch
+from bertsmith.adaptation.preparation import Prepared, has_masked_lm_head, prepare, prepared_from_scratch
 from bertsmith.adaptation.report import DOMAIN, GENERAL, fragmentation, lines_below, loss_values, table_of, write_report
 from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, KEEP, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
@@ -110,7 +110,7 @@ def adapt(
     """The result of adapting a model to the text of a domain; OUT/model is the model, and `load(out)` loads it.
 
     Args:
-        model: a model with a masked-LM head, anything that `load` accepts.
+        model: an encoder, anything that `load` accepts; one without a masked-LM head gets a new one.
         texts: text of the domain: files and folders.
         out: the run folder; new, unless `resume`.
         general: other text, on which forgetting is measured; by default the documentation on this machine.
@@ -175,7 +175,7 @@ def adapt(
     with locked_by_first_rank(out, rank, create=not resume):
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_MAY_CHANGE)
         passages = _passages(prepared, chosen)
-        before = _losses_before(prepared, passages, out, rank)
+        before = _losses_before(prepared, passages, out, rank) if has_masked_lm_head(prepared.folder) else None
         made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
         place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
         after = _losses(load_any(place), passages, chosen, rank)
@@ -195,7 +195,9 @@ def adapt(
                 "fragmentation": _fragmentation(prepared),
                 "shared_pieces": _shared_pieces(prepared.folder.require_tokenizer(), prepared.tokenizer),
                 "losses": {
-                    name: {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
+                    name: {"after": loss_values(after[name])}
+                    if before is None
+                    else {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
                     for name in passages
                 },
                 "task": None if domain_task is None else task_report(out),

@@ -164,9 +164,19 @@ def _lowercases(encoder: Path, said: dict[str, Any]) -> bool:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """The settings in a file; empty if there is no such file."""
+    """The settings in a file; empty if there is no such file.
+
+    Raises:
+        CheckpointError: the file has something else.
+    """
     said = read_json(path) if path.is_file() else {}
-    return said if isinstance(said, dict) else {}
+    if not isinstance(said, dict):
+        raise CheckpointError(
+            expected=f"settings by their names in '{path}'",
+            found=repr(said)[:60],
+            fix="write an object such as {}, or download the file again",
+        )
+    return said
 
 
 def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
@@ -182,7 +192,8 @@ def _prompts(path: Path) -> tuple[str, dict[str, str]]:
         CheckpointError: a prompt is not a text, or the default one is not among them.
     """
     said = _object(path)
-    name, prompts = said.get("default_prompt_name"), said.get("prompts") or {}
+    name, prompts = said.get("default_prompt_name"), said.get("prompts")
+    prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         wrong = (
             next((text for text in prompts.values() if not isinstance(text, str)), "")

@@ -22,7 +22,7 @@ def adapt_settings() -> Sequence[type]:
 def adapt(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="a model with a masked-LM head: folder, checkpoint, hub id or starter"),
+        typer.Argument(metavar="MODEL", help="an encoder: folder, checkpoint, hub id or starter"),
     ],
     texts: Annotated[
         list[Path],

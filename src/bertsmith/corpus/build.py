@@ -101,7 +101,7 @@ def build_corpus(
     settings = settings or CorpusSettings()
     if held_out is not None:
         settings = dataclasses.replace(settings, held_out=held_out)
-    _require_fit(tokenizer)
+    require_fit(tokenizer)
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
     by_language = sampling if sampling is not None and sampling.languages else None
@@ -156,8 +156,12 @@ def build_corpus(
             return build.finish()
 
 
-def _require_fit(tokenizer: Tokenizer) -> None:
-    """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads."""
+def require_fit(tokenizer: Tokenizer) -> None:
+    """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads.
+
+    Raises:
+        ConfigError: it has no special pieces around a row, or a space before a sentence changes its ids.
+    """
     require(
         isinstance(tokenizer, Tokenizer),
         expected="a tokenizer",
@@ -175,7 +179,8 @@ def _require_fit(tokenizer: Tokenizer) -> None:
         np.array_equal(tokenizer.encode(_ANY_WORD), tokenizer.encode(f" {_ANY_WORD}")),
         expected="a tokenizer for which the space before a sentence makes no difference, for a corpus",
         found="one whose pieces include that space, as those of RoBERTa do",
-        fix="learn a vocabulary (`bertsmith vocab --method wordpiece` or bpe), or name a model with such pieces",
+        fix="learn a vocabulary (`bertsmith vocab --method wordpiece` or bpe), or name a model with WordPieces or "
+        "SentencePieces",
     )
 
 

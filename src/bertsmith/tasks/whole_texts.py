@@ -4,15 +4,18 @@ Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.progress import counted
+from bertsmith.settings import require
 from bertsmith.tasks.settings import HIERARCHICAL, WINDOWED, TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
@@ -73,8 +76,9 @@ def encode_texts(
 ) -> tuple[PackedRows, Ints, Ints]:
     """The rows of all examples, all pairs or all single texts, the number of rows of each, and of its first text.
 
-    Numbers are int64 [E]. Where a row has both texts of a pair, it is one of the first. With `hierarchical`, the
-    windows of the first text of a pair are followed by those of the second.
+    Numbers are int64 [E]. Where a row has both texts of a pair, it is one of the first. With `windows`, each row of a
+    pair has a window of both texts. With `hierarchical`, the windows of the first text of a pair are followed by those
+    of the second.
 
     With `both_orders`, a pair has two rows, the second one with its texts swapped. The sum of what an output layer
     makes of both is what it makes of the sum of both states, with its bias counted once for each.
@@ -83,7 +87,7 @@ def encode_texts(
 
     Raises:
         InputError: a text is too long and `long_text` is "error".
-        ConfigError: windows are requested for pairs.
+        ConfigError: both orders of pairs are requested with windows, or `max_length` leaves no room for two texts.
     """
     first = tokenizer.encode_batch([example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
@@ -103,32 +107,25 @@ def encode_texts(
             return rows, ones, ones
         twos = np.full(len(examples), 2, dtype=np.int64)
         return _interleaved(rows, packed(second, first)), twos, twos
-    if second is not None and settings.long_text in HIERARCHICAL:
-        return _rows_of_pairs(first, second, tokenizer, settings)
-    if pair:
+    if second is None:
+        rows, counts = _rows_in_windows(first, tokenizer, settings)
+        return rows, counts, counts
+    if settings.both_orders:
         raise ConfigError(
-            expected="windows over single texts",
-            found="pairs of texts",
-            fix="choose hierarchical, longest_first, head, tail or head_tail as long_text",
+            expected="pairs in one row, for both orders",
+            found=f"{settings.long_text!r}, whose windows are pooled or read together",
+            fix="leave --both-orders out",
         )
-    rows, counts = _rows_in_windows(first, tokenizer, settings)
+    if settings.long_text in HIERARCHICAL:
+        return _rows_of_pairs(first, second, tokenizer, settings)
+    rows, counts = _rows_with_two_windows(first, second, tokenizer, settings)
     return rows, counts, counts
 
 
 def _rows_of_pairs(
     first: Encoded, second: Encoded, tokenizer: Tokenizer, settings: TaskSettings
 ) -> tuple[PackedRows, Ints, Ints]:
-    """The windows of both texts of each pair, each in a row of its own; see `encode_texts`.
-
-    Raises:
-        ConfigError: both orders are requested, which differ only where texts share a row.
-    """
-    if settings.both_orders:
-        raise ConfigError(
-            expected="pairs that share a row, for both orders",
-            found=f"{settings.long_text!r}, whose windows have one text each",
-            fix="leave --both-orders out",
-        )
+    """The windows of both texts of each pair, each in a row of its own; see `encode_texts`."""
     (ours, counts), (theirs, others) = (_rows_in_windows(one, tokenizer, settings) for one in (first, second))
     fields = [(getattr(ours, name), getattr(theirs, name)) for name in ("token_ids", "segment_ids", "lengths")]
     tokens, segments, lengths = (np.concatenate(both) for both in fields)
@@ -170,16 +167,56 @@ def _refuse_long(
 def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[PackedRows, Ints]:
     """The windows of each text, one if it fits, and their number per text."""
     room = settings.max_length - tokenizer.template.num_special(1)
-    parts: list[np.ndarray] = []
-    counts = np.ones(len(texts), dtype=np.int64)
-    for number, ids in enumerate(texts):
-        if len(ids) <= room:
-            parts.append(ids)
-            continue
-        cut = windows(None, ids, template=tokenizer.template, max_length=settings.max_length, stride=settings.stride)
-        counts[number] = len(cut)
-        parts += [ids[start:end] for start, end in zip(cut.starts, cut.ends, strict=True)]
+    cut = [_windows_of(ids, room, tokenizer, settings) for ids in texts]
+    counts = np.array([len(one) for one in cut], dtype=np.int64)
+    parts = list(itertools.chain.from_iterable(cut))
     return pack_rows(parts, template=tokenizer.template, max_length=settings.max_length), counts
+
+
+def _rows_with_two_windows(
+    first: Encoded, second: Encoded, tokenizer: Tokenizer, settings: TaskSettings
+) -> tuple[PackedRows, Ints]:
+    """The rows of each pair, with a window of each text in every row, and their number per pair.
+
+    A text that is shorter than half of the room is whole in every row, and the windows of the other one take the rest;
+    two longer texts have half of the room each. The text with fewer windows repeats them, so that windows at about the
+    same place in both texts share a row.
+
+    Raises:
+        ConfigError: `max_length` leaves no room for a token of each text.
+    """
+    special = tokenizer.template.num_special(2)
+    room = settings.max_length - special
+    require(
+        room > 1,
+        expected=f"max_length of at least {special + 2} for windows over pairs",
+        found=settings.max_length,
+        fix="raise max_length",
+    )
+    parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    counts = np.ones(len(first), dtype=np.int64)
+    for number, pair in enumerate(zip(first, second, strict=True)):
+        lengths = [len(ids) for ids in pair]
+        ours = min(lengths[0], max(room // 2, room - lengths[1]))
+        rooms = (ours, room - ours)
+        cut = [_windows_of(ids, own, tokenizer, settings) for ids, own in zip(pair, rooms, strict=True)]
+        counts[number] = count = max(map(len, cut))
+        for chosen, some in zip(parts, cut, strict=True):
+            chosen += [some[row * len(some) // count] for row in range(count)]
+    rows = pack_rows(parts[0], parts[1], template=tokenizer.template, max_length=settings.max_length)
+    return rows, counts
+
+
+def _windows_of(
+    ids: npt.NDArray[np.int32], room: int, tokenizer: Tokenizer, settings: TaskSettings
+) -> list[npt.NDArray[np.int32]]:
+    """The windows of a text, of at most `room` tokens; a text that fits is its only one."""
+    if len(ids) <= room:
+        return [ids]
+    template = tokenizer.template
+    longest = room + template.num_special(1)
+    cut = windows(None, ids, template=template, max_length=longest, stride=settings.stride)
+    return [ids[start:end] for start, end in zip(cut.starts, cut.ends, strict=True)]
 
 
 def pooled_units(logits: "Tensor", batch: "TaskBatch", pooling: str) -> "Tensor":
