@@ -65,8 +65,10 @@ def test_scores_of_vectors_are_those_of_the_tasks_of_mteb(
 def test_scores_of_a_ranking_are_those_of_mteb(scores: ModuleType) -> None:
     pytest.importorskip("mteb")
     draw = generator(4, "a ranking to score")
-    passages, queries = (TextSet(ids=[f"{kind}{n}" for n in range(count)], texts=some_texts(count, 5))
-                         for kind, count in (("p", 300), ("q", 20)))  # fmt: skip
+    passages, queries = (
+        TextSet(ids=tuple(f"{kind}{n}" for n in range(count)), texts=tuple(some_texts(count, 5)))
+        for kind, count in (("p", 300), ("q", 20))
+    )
     ranking = best(draw.random((20, 300)), 100)
     judged = {
         query: {f"p{place}": float(draw.integers(0, 4)) for place in draw.choice(300, 12, replace=False).tolist()}
