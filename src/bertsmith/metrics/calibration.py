@@ -182,8 +182,8 @@ def best_thresholds_of_labels(
         common: the threshold that the search starts from, a multiple of 0.01; see `best_label_threshold`.
         macro: fit the macro F1 instead of the micro F1.
 
-    Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), section 3, "SCut", for the fit of
-    each label alone, and its "FBR" for labels with few examples.
+    Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), "SCut", for the fit of each label
+    alone.
     """
     tried = np.arange(1, 100) / 100  # [T]
     tried = tried[np.argsort(np.abs(tried - common), kind="stable")]
