@@ -254,10 +254,10 @@ def scored_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
         return place
 
     models = {
-        "starter": lambda: "starter",
         "starter, static": lambda: static("starter", layers="embeddings"),
-        "the model": lambda: options.model,
         "the model, static": lambda: static(options.model),
+        "starter": lambda: "starter",
+        "the model": lambda: options.model,
     }
     yield from evaluation_cells(options.data, models, folder)
 
