@@ -1,6 +1,6 @@
 """Encoding on the processor: the architectures that other people bring, against `transformers`.
 
-    python benchmarks/architectures_speed.py [--rounds 3] [--layers 3]
+    python benchmarks/architectures_speed.py [--rounds 3] [--layers 3] [--lengths 128 512 1024 8192]
 
 Models of width 768 with random weights, three layers (of ModernBERT one with global and two with local attention, about
 its usual ratio), fp32, one thread, processor seconds. Rows have lengths from half of the given length up to it, but for
@@ -39,15 +39,20 @@ from bertsmith.randomness import generator
 from bertsmith.runtime import choose_inference
 
 VOCABULARY = 30000
-ROWS = {128: 32, 1024: 4, 8192: 1}
+ROWS = {128: 32, 512: 8, 1024: 4, 8192: 1}
 CELLS = (
     ("modernbert", 128),
+    ("modernbert", 512),
     ("modernbert", 1024),
     ("modernbert", 8192),
     ("electra", 128),
     ("albert", 128),
     ("xlm-roberta", 128),
     ("mpnet", 128),
+    ("electra", 512),
+    ("albert", 512),
+    ("xlm-roberta", 512),
+    ("mpnet", 512),
 )
 BATCHES = (1, 8, 32)
 MICRO_TOKENS = 2048  # of our batches; a longer row is a batch of its own
@@ -167,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--lengths", type=int, nargs="+", choices=tuple(ROWS), default=list(ROWS))
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     described = machine()
@@ -174,7 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = RESULTS / f"{name}.json"
     cells = json.loads(path.read_text())["cells"] if path.exists() else []
     for kind, length in CELLS:
-        if any((one["architecture"], one["length"]) == (kind, length) for one in cells):
+        done = any((one["architecture"], one["length"]) == (kind, length) for one in cells)
+        if done or length not in given.lengths:
             continue
         print(kind, length, flush=True)
         cells.append(measured(kind, length, given.layers, given.rounds))

@@ -87,7 +87,8 @@ def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dic
         bertsmith.finetune(
             options.model, ARMS[arm], folder / "run", train=files["train"], dev=files["dev"], seeds=1, seed=seed,
             hierarchy=str(parents) if arm == "hierarchy" else None, epochs=options.epochs, learning_rate=options.rate,
-            keep="last", evaluate_every=10**6, precision="fp32", baselines=False,
+            keep="last", evaluate_every=10**6, precision="fp32", baselines=False, tune_threshold=arm != "classes",
+            start="random",
         )  # fmt: skip
         seconds = time.process_time() - start
         predictor = load_predictor(folder / "run", device="cpu")
@@ -125,7 +126,8 @@ def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[
                 settings = dataclasses.replace(
                     spec.settings, tune_threshold=way == "common", label_thresholds=way == "each"
                 )
-                task: Any = task_for(dataclasses.replace(spec, metric=metric, settings=settings))
+                untuned = dataclasses.replace(spec, metric=metric, settings=settings, threshold=None)
+                task: Any = task_for(untuned)
                 tuned: Any = task_for(task.tuned(dev, found["dev"]))
                 chosen = label_matrix([one.chosen for one in tuned.averaged([found["test"]])], names)
                 score = multi_label_scores(gold[:, present], chosen[:, present])
@@ -151,10 +153,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--label", help="the name of the model in the result [the folder's]")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--train", type=int, default=1_000, help="training questions")
-    parser.add_argument("--dev", type=int, default=500, help="questions that thresholds are tuned on")
-    parser.add_argument("--epochs", type=float, default=4.0)
-    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--train", type=int, default=600, help="training questions")
+    parser.add_argument("--dev", type=int, default=400, help="questions that thresholds are tuned on")
+    parser.add_argument("--epochs", type=float, default=6.0)
+    parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--out", help="name of the result file, without .json")
     return parser.parse_args()
 

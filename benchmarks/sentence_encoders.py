@@ -16,8 +16,8 @@ SICK: entailment belongs together) and then on the scored pairs of the STS bench
 static: vectors of MODEL and static vectors made from it: Spearman on the STS benchmark, nDCG@10 on Cranfield next to
 BM25, processor seconds to embed the STS sentences.
 
-evaluation: similarity, pair classification, clustering and search with the vectors of the starter and MODEL, and with
-static vectors of both, scored here and by MTEB; see `sentence_scores.py`.
+evaluation: similarity, pair classification, clustering and search with the vectors of the starter and MODEL, with
+static vectors of both and with TF-IDF, scored here and by MTEB; see `sentence_scores.py`.
 
 Each cell is one line of the result file; cells that are there are not computed again.
 """
@@ -36,7 +36,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from harness import RESULTS, machine, machine_label
-from sentence_scores import evaluation_cells
+from sentence_scores import TFIDF, evaluation_cells
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bertsmith
@@ -254,12 +254,14 @@ def scored_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
         return place
 
     models = {
-        "starter": lambda: "starter",
+        TFIDF: lambda: TFIDF,
         "starter, static": lambda: static("starter", layers="embeddings"),
+        "starter": lambda: "starter",
         "the model": lambda: options.model,
         "the model, static": lambda: static(options.model),
     }
-    yield from evaluation_cells(options.data, models, folder)
+    wanted = {name: made for name, made in models.items() if name in (options.vectors or models)}
+    yield from evaluation_cells(options.data, wanted, folder)
 
 
 def main() -> None:
@@ -272,6 +274,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=1440, help="peer: scored pairs that both train on [1440]")
     parser.add_argument("--rate", type=float, default=2e-5, help="peer: the learning rate [2e-5]")
     parser.add_argument("--lowest", type=int, help="peer: start from that many of the lowest layers of MODEL [all]")
+    parser.add_argument("--vectors", nargs="+", help="evaluation: of these alone, such as 'starter, static' [all]")
     options = parser.parse_args()
     described = machine()
     label = f"{machine_label(described)}_torch-{described['packages']['torch']}"

@@ -4,6 +4,8 @@ Similarity: the dev set of the STS benchmark. Pair classification: the dev set o
 against contradiction in 1,000 pairs of SNLI. Clustering: the 6 kinds of TREC's test questions, the 150 intents of the
 dev set of CLINC-150, the 8 topics of 300 texts of the test set of Reuters. Search: Cranfield.
 
+Next to the vectors of models there are those of TF-IDF, fitted to the texts of each table.
+
 Scores here are computed by the functions behind `bertsmith evaluate` and `bertsmith search --judgements`. MTEB gets the
 same texts and vectors, for clustering normalized as here; each cell says by how much the scores differ at most.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.metrics.vectors import unit
 from bertsmith.randomness import generator
@@ -31,6 +34,7 @@ from bertsmith.vectors.loading import load_embedder
 from distillation import rows_of
 
 Table = list[list[str]]
+TFIDF = "TF-IDF"
 MOST_TEXTS = 300  # of Reuters
 # Which of our scores MTEB calls what.
 IN_MTEB = {
@@ -46,13 +50,14 @@ def evaluation_cells(data: Path, models: Mapping[str, Callable[[], Any]], folder
     """The cells of all models.
 
     Args:
-        models: makes each model, by name.
+        models: makes each model, by name, or TFIDF.
         folder: for the tables.
     """
     for name, made in models.items():
         for task, (kind, rows) in tables(data).items():
             yield f"evaluation/{task}/{name}", lambda k=kind, r=rows, m=made: scored(k, r, m(), folder)
-        yield f"evaluation/Cranfield/{name}", lambda m=made: searched(data / "retrieval" / "cranfield", m())
+        if name != TFIDF:
+            yield f"evaluation/Cranfield/{name}", lambda m=made: searched(data / "retrieval" / "cranfield", m())
 
 
 def tables(data: Path) -> dict[str, tuple[str, Table]]:
@@ -85,7 +90,8 @@ def scored(task: str, rows: Table, model: Any, folder: Path) -> dict[str, Any]:
     lines = (json.dumps(dict(zip(rows[0], row, strict=True))) for row in rows[1:])
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     start = time.process_time()
-    embedder = Remembered(load_embedder(model, device="cpu"), [text for row in rows[1:] for text in row[:-1]])
+    texts = [text for row in rows[1:] for text in row[:-1]]
+    embedder = Remembered(WeighedWords(texts) if model == TFIDF else load_embedder(model, device="cpu"), texts)
     seconds = round(time.process_time() - start, 2)
     examples = read_examples("classification" if task == CLUSTERING else task, path).examples
     score = score_clusters if task == CLUSTERING else score_vectors
@@ -124,10 +130,22 @@ def side_by_side(ours: Mapping[str, float], theirs: Mapping[str, float]) -> dict
     }
 
 
+class WeighedWords:
+    """TF-IDF vectors, of the words of some texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.vectorizer = TfidfVectorizer().fit(texts)
+        self.width = len(self.vectorizer.vocabulary_)
+
+    def embed_counting(self, texts: Sequence[str]) -> tuple[Any, Any]:
+        """The vectors [texts, D], and no tokens that are cut from any text."""
+        return self.vectorizer.transform(texts).toarray().astype(np.float32), np.zeros(len(texts), dtype=np.int64)
+
+
 class Remembered:
     """An embedder that has read all texts already, each once."""
 
-    def __init__(self, embedder: Embedder, texts: Sequence[str]) -> None:
+    def __init__(self, embedder: Embedder | WeighedWords, texts: Sequence[str]) -> None:
         known = sorted(set(texts))
         vectors, cut = embedder.embed_counting(known)
         self.width = embedder.width

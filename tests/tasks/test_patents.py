@@ -125,7 +125,7 @@ def test_the_threshold_is_fitted_to_the_dev_examples() -> None:
     assert scores[0] < scores[1] <= scores[2] + 0.01
 
 
-def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy() -> None:
+def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pytest.CaptureFixture[str]) -> None:
     draw = generator(3, "thresholds")
     task = ClassificationTask(
         dataclasses.replace(SPEC, metric="macro_f1", settings=TaskSettings(label_thresholds=True))
@@ -136,6 +136,9 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy() -> None:
     examples = [example(n, *np.array(LABELS)[:3][row[:3]].tolist()) for n, row in enumerate(gold)]
     predictions = task._decided(chances, [0] * len(chances))
     tuned = task.tuned(examples, predictions)
+    assert not capsys.readouterr().err
+    task.tuned(examples[:9], predictions[:9])
+    assert "of 7 labels have fewer than 5 dev examples and share one threshold" in capsys.readouterr().err
     assert tuned.thresholds[:3] == pytest.approx(centres[:3], abs=0.05)
     assert TaskSpec.from_dict(json.loads(json.dumps(tuned.to_dict())), "here") == tuned
     again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from bertsmith.errors import InputError
 
+FEWEST_GOLD = 5  # examples of a label, for a threshold of its own
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
-_FEWEST_GOLD = 5  # examples of a label, for a threshold of its own
 _MOST_TRIED = 200  # thresholds; of more different probabilities, their quantiles
 _USUAL = 0.5
 
@@ -182,8 +182,8 @@ def best_thresholds_of_labels(
         common: the threshold that the search starts from, a multiple of 0.01; see `best_label_threshold`.
         macro: fit the macro F1 instead of the micro F1.
 
-    Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), section 3, "SCut", for the fit of
-    each label alone, and its "FBR" for labels with few examples.
+    Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), "SCut", for the fit of each label
+    alone.
     """
     tried = np.arange(1, 100) / 100  # [T]
     tried = tried[np.argsort(np.abs(tried - common), kind="stable")]
@@ -191,7 +191,7 @@ def best_thresholds_of_labels(
     right = np.stack([(gold & (chances >= threshold)).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
     asked = gold.sum(axis=0)  # [K]
     chosen = np.zeros(len(asked), dtype=np.int64)  # of those tried; the first is the common one
-    fitted = np.flatnonzero(asked >= _FEWEST_GOLD)
+    fitted = np.flatnonzero(asked >= FEWEST_GOLD)
     if macro:
         chosen[fitted] = (2 * right[fitted] / (asked[fitted, None] + found[fitted])).argmax(axis=1)
         return tuple(tried[chosen].tolist())

@@ -19,6 +19,7 @@ from bertsmith.datasets.labels import check_known, labels_of
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import (
+    FEWEST_GOLD,
     HIGHEST_TEMPERATURE,
     LOWEST_TEMPERATURE,
     best_label_threshold,
@@ -28,7 +29,7 @@ from bertsmith.metrics.calibration import (
     softmax,
 )
 from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
-from bertsmith.progress import warn
+from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.tasks.head_of_spec import head_on_rows
 from bertsmith.tasks.label_matrices import label_matrix, with_parents
@@ -259,7 +260,12 @@ class ClassificationTask(TaskWithLoss):
         """
         spec = self._calibrated(examples, predictions)
         if _tunes_labels(spec):
-            return self._fitted_to(self._gold_matrix(examples, spec.labels), _chances(predictions))
+            asked = self._gold_matrix(examples, spec.labels)
+            few = int((asked.sum(axis=0) < FEWEST_GOLD).sum())
+            if few and spec.settings.label_thresholds:
+                every = counted(len(spec.labels), "label")
+                warn(f"{few} of {every} have fewer than {FEWEST_GOLD} dev examples and share one threshold")
+            return self._fitted_to(asked, _chances(predictions))
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return spec
         gold, _ = self.numbers(examples, predictions)
