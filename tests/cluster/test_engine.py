@@ -1,14 +1,27 @@
 """Which engine is meant, and what is missing for it."""
 
 import copy
+import dataclasses
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from bertsmith.cluster.engine import PART, Stage, _require_machine, is_cluster, num_gpus, stream
+from bertsmith.cluster.engine import (
+    PART,
+    Stage,
+    _Driver,
+    _reader,
+    _require_machine,
+    _Worker,
+    is_cluster,
+    num_gpus,
+    stream,
+)
 from bertsmith.cluster.failures import error_of, record_of
 from bertsmith.errors import ConfigError, CorpusError, NotFiniteError, RunError
 
@@ -62,3 +75,33 @@ def test_workers_that_no_machine_can_hold_are_refused(connected) -> None:
         _require_machine(connected, Stage(worker=dict, threads=3))
     with pytest.raises(RunError, match="a machine with 1 processors and a GPU, for a worker; found none"):
         _require_machine(connected, Stage(worker=dict, gpus=1))
+
+
+def test_a_worker_with_other_code_or_versions_is_named(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    driver = _Driver.this()
+    other = dataclasses.replace(driver, code={**driver.code, "numpy": "1.0"})
+    for enter in (
+        lambda: next(_Worker(other, dict, ())(pa.table({}))),
+        lambda: next(_reader(other, iter)(pa.table({}))),
+    ):
+        with pytest.raises(
+            RunError, match=r"^expected the same numpy on all machines of the cluster, 1.0; found .* on "
+        ):
+            enter()
+    assert list(_Worker(driver, lambda: iter, ())(pa.table({"a": [1]})))  # the same code
+
+
+def test_workers_get_the_variables_of_storages_and_no_others(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("SECRET_OF_THE_SHELL", "x")
+    driver = _Driver.this()
+    assert driver.storage["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
+    assert all(
+        name.startswith(("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_", "HADOOP_")) for name in driver.storage
+    )
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    driver.enter()
+    assert os.environ["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"
+    assert Path.cwd() == tmp_path
