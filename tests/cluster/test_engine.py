@@ -69,6 +69,26 @@ def test_another_cluster_than_the_connected_one_is_refused(connected, monkeypatc
     assert dict(os.environ) == before
 
 
+@pytest.mark.parametrize("kind", [Exception, RuntimeError, ConnectionError])
+def test_a_cluster_that_does_not_start_is_one_line(connected, kind) -> None:
+    def init(**given: Any) -> None:
+        raise kind("The current node timed out during startup.\nThis could happen because of load.")
+
+    connected.is_initialized, connected.init = lambda: False, init
+    message = r"^expected a Ray cluster at 'local'; found \w+: The current node timed out during startup.; start one"
+    with pytest.raises(RunError, match=message):
+        list(stream("ray", [{PART: "{}"}], Stage(worker=dict)))
+
+
+def test_an_error_that_is_no_matter_of_the_cluster_is_raised_as_it_is(connected) -> None:
+    def init(**given: Any) -> None:
+        raise TypeError("a mistake of ours")
+
+    connected.is_initialized, connected.init = lambda: False, init
+    with pytest.raises(TypeError, match="a mistake of ours"):
+        list(stream("ray", [{PART: "{}"}], Stage(worker=dict)))
+
+
 def test_workers_that_no_machine_can_hold_are_refused(connected) -> None:
     _require_machine(connected, Stage(worker=dict, threads=2))
     with pytest.raises(RunError, match="a machine with 3 processors"):
