@@ -10,11 +10,13 @@ import pytest
 
 from bertsmith.cluster import corpus as cluster_corpus
 from bertsmith.cluster import kept as cluster_kept
+from bertsmith.cluster import words as cluster_words
 from bertsmith.cluster.corpus import build_corpus_on
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.language_sampling import SamplingSettings
 from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.library.vocabulary import learn_vocabulary
 from cluster.conftest import stream_here
 from cluster.text_samples import digests, write_texts
 from corpus.samples import small_tokenizer
@@ -236,3 +238,23 @@ def test_text_at_an_address_is_encoded(here, tmp_path) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\nIt rained.\n" * 9)
     manifest = build_corpus_on(here, [f"file://{tmp_path}/a.txt"], small_tokenizer(), tmp_path / "many")
     assert manifest["read"] == build_corpus([tmp_path / "a.txt"], small_tokenizer(), tmp_path / "one")["read"]
+
+
+def test_a_file_that_differs_on_the_machine_of_a_worker_is_named(here, texts, tmp_path, monkeypatch) -> None:
+    (tmp_path / "a.txt").write_text("The boat came home.\n" * 3)
+
+    def elsewhere(engine: str, parts: list[dict[str, Any]], stage: Any) -> Any:
+        (tmp_path / "a.txt").write_text("The boat came home.\n" * 4)  # as it is on the other machine
+        yield from stream_here(engine, parts, stage)
+
+    message = (
+        r"^expected the same file '.*a.txt' on all machines of the cluster, of 60 bytes; found one of 80 bytes on "
+    )
+    monkeypatch.setattr(cluster_corpus, "stream", elsewhere)
+    with pytest.raises(InputError, match=message):
+        build_corpus_on(here, [tmp_path / "a.txt"], small_tokenizer(), tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    (tmp_path / "a.txt").write_text("The boat came home.\n" * 3)
+    monkeypatch.setattr(cluster_words, "stream", elsewhere)
+    with pytest.raises(InputError, match=message):
+        learn_vocabulary([tmp_path / "a.txt"], 40, engine=here)

@@ -21,6 +21,7 @@ from bertsmith.library.vocabulary import learn_vocabulary
 from cli.test_predicting import write_model
 from cluster.text_samples import digests, write_texts
 from corpus.samples import small_tokenizer
+from storage_server import _server, storage  # noqa: F401
 from tasks.task_samples import write_base_model
 
 SETTINGS = CorpusSettings(held_out=0.2, shard_bytes=2**18)
@@ -94,6 +95,26 @@ def test_two_nodes_remove_the_documents_with_the_url_of_an_earlier_one(engine, t
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
     # Of 60 records of JSON lines the last 30 repeat, and of 60 of Parquet all but five.
     assert manifest["removed"]["duplicates"]["documents"] == 30 + 55
+
+
+def test_text_at_an_address_is_read_with_the_variables_of_this_process(
+    engine,
+    storage,  # noqa: F811
+    texts,
+    tmp_path,
+) -> None:
+    """The nodes were started without them."""
+    storage.put(str(texts), "texts/in", recursive=True)
+    build_corpus_on(engine, ["s3://texts/in"], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    build_corpus(["s3://texts/in"], small_tokenizer(), tmp_path / "one", settings=SETTINGS, workers=1)
+    assert digests(tmp_path / "many") == digests(tmp_path / "one")
+
+
+def test_workers_with_other_code_are_named_in_one_line(engine, texts, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_engine, "code_and_versions", lambda: {"code": "sha256:other"})
+    with pytest.raises(RunError, match=r"^expected the same code on all machines of the cluster, sha256:other; found"):
+        build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
+    assert not (tmp_path / "many").exists()
 
 
 @pytest.mark.slow

@@ -171,9 +171,9 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
         part = json.loads(text)
         settings, skip = ReadingSettings(**part["settings"]), part["skip"]
         for source, (kind, fields, language) in enumerate(part["files"], start=part["first"]):
-            found = file_of(kind, fields)
             number = 0
             try:
+                found = file_of(kind, fields)
                 for number, item in enumerate(source_blocks(found, settings, url_column=part["url_column"])):
                     if number >= skip:
                         if isinstance(item, TextBlock):

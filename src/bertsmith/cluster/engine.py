@@ -21,12 +21,16 @@ import pyarrow as pa
 
 from bertsmith.cluster.failures import error_of, record_of
 from bertsmith.errors import BertsmithError, ConfigError, RunError
+from bertsmith.processes.code import code_and_versions
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
 _WORKERS_OF_READER = 16  # a reader reads much faster than that number of workers encodes
 _SECONDS_TO_ANSWER = 20.0
+_NO_CLUSTER = (ConnectionError, RuntimeError, ValueError, OSError)  # what Ray raises if it cannot start or join one
 _STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
+# Beginnings of the names of variables with the credentials and endpoints of storages, which workers get.
+_STORAGE = ("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_", "HADOOP_")
 
 Read = Callable[[pa.Table], Iterator[pa.Table]]
 
@@ -100,7 +104,7 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
         context.target_min_block_size = 1
         with ray.data.DataContext.current(context):
             rows = ray.data.from_items([dict(part) for part in parts], override_num_blocks=len(parts))
-            here, processors = os.getcwd(), int(ray.cluster_resources().get("CPU", 1))
+            here, processors = _Driver.this(), int(ray.cluster_resources().get("CPU", 1))
             if stage.read is not None:
                 read = _reader(here, stage.read)
                 # Readers wait for disks. They need no processor of their own: a worker may have taken the last one.
@@ -209,7 +213,10 @@ def _connected(engine: str) -> Iterator[Any]:
         else:
             _require_answer(address)
             ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:
+        # Ray raises the class itself if a node does not start in time.
+        if type(error) is not Exception and not isinstance(error, _NO_CLUSTER):
+            raise
         raise RunError(
             expected=f"a Ray cluster at '{address}'",
             found=_first_line(error),
@@ -228,29 +235,70 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
-class _Worker:
-    """A worker in the folder of the process that started the stream, from which relative paths are read."""
+@dataclasses.dataclass(frozen=True)
+class _Driver:
+    """What a worker takes over from the process that started the stream.
 
-    def __init__(self, folder: str, worker: type, arguments: tuple[Any, ...]) -> None:
-        _enter(folder)
-        self.worker = worker(*arguments)
+    Attributes:
+        folder: from which relative paths are read.
+        code: see `code_and_versions`.
+        storage: the variables with the credentials and endpoints of storages.
+    """
+
+    folder: str
+    code: Mapping[str, str]
+    storage: Mapping[str, str]
+
+    @staticmethod
+    def this() -> "_Driver":
+        """This process."""
+        storage = {name: value for name, value in os.environ.items() if name.startswith(_STORAGE)}
+        return _Driver(os.getcwd(), code_and_versions(), storage)
+
+    def enter(self) -> None:
+        """Makes the process of a worker like the driver.
+
+        Raises:
+            RunError: it has other code or versions, so its results may be others.
+        """
+        # On a machine without that folder, a relative path is reported as missing.
+        if os.path.isdir(self.folder):
+            os.chdir(self.folder)
+        os.environ |= self.storage
+        theirs = code_and_versions()
+        for name, value in self.code.items():
+            if theirs.get(name) != value:
+                raise RunError(
+                    expected=f"the same {name} on all machines of the cluster, {value[:20]}",
+                    found=f"{str(theirs.get(name))[:20]} on {socket.gethostname()}",
+                    fix="install the same versions of bertsmith and its packages there",
+                )
+
+
+class _Worker:
+    """A worker that is like the process that started the stream."""
+
+    def __init__(self, driver: _Driver, worker: type, arguments: tuple[Any, ...]) -> None:
+        self.failure: RunError | None = None
+        try:
+            driver.enter()
+        except RunError as error:  # of a constructor, Ray would pass on the text alone
+            self.failure = error
+        else:
+            self.worker = worker(*arguments)
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        if self.failure is not None:
+            raise self.failure
         yield from self.worker(table)
 
 
-def _reader(folder: str, read: Read) -> Read:
+def _reader(driver: _Driver, read: Read) -> Read:
     def read_there(table: pa.Table) -> Iterator[pa.Table]:
-        _enter(folder)
+        driver.enter()
         yield from read(table)
 
     return read_there
-
-
-def _enter(folder: str) -> None:
-    # On a machine without that folder, a relative path is reported as missing.
-    if os.path.isdir(folder):
-        os.chdir(folder)
 
 
 def _require_machine(ray: Any, stage: Stage) -> None:

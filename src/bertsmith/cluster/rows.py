@@ -6,17 +6,21 @@ or ids. After the blocks of a file comes its own record, so the rows of a file e
 
 import dataclasses
 import json
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bertsmith.addresses import address_of
 from bertsmith.corpus.duplicates import BANDS
 from bertsmith.corpus.encode import EncodedBlock, EncodedPart, Item
 from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import FileRead
 from bertsmith.documents.sources import Skipped, Source
+from bertsmith.errors import InputError
 from bertsmith.text.encoded import offsets_of
 
 BLOCK, FILE, SKIPPED, FAILURE = "block", "file", "skipped", "failure"
@@ -45,8 +49,23 @@ def file_record(found: Source | Skipped) -> tuple[str, dict[str, Any]]:
 
 
 def file_of(kind: str, fields: dict[str, Any]) -> Source | Skipped:
-    """The file of a `file_record`."""
-    return Source(**fields) if kind == Source.__name__ else Skipped(**fields)
+    """The file of a `file_record`, on the machine of a worker.
+
+    Raises:
+        InputError: there is a file of another size at its path here.
+    """
+    if kind != Source.__name__:
+        return Skipped(**fields)
+    found = Source(**fields)
+    if address_of(found.name) is None and os.path.isfile(found.name):
+        size = os.stat(found.name).st_size
+        if size != found.size:
+            raise InputError(
+                expected=f"the same file '{found.shown}' on all machines of the cluster, of {found.size:,} bytes",
+                found=f"one of {size:,} bytes on {socket.gethostname()}",
+                fix="copy it there, or start again when nothing writes it",
+            )
+    return found
 
 
 def text_row(item: TextBlock | FileRead | Skipped, source: int, number: int) -> pa.Table:

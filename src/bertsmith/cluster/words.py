@@ -176,12 +176,11 @@ class _Counter:
         yield from (self._row(*json.loads(part)) for part in table.column(PART).to_pylist())
 
     def _row(self, kind: str, fields: dict[str, Any], language: str) -> pa.Table:
-        found = file_of(kind, fields)
         left_out = ReadReport()
         counter = WordCounter(self.rules, threads=1)
         record: dict[str, Any] = {"language": language}
         try:
-            for item in source_blocks(found, self.settings):
+            for item in source_blocks(file_of(kind, fields), self.settings):
                 if isinstance(item, TextBlock):
                     lines, counts = parse_lines(item)
                     left_out.add_counts(counts)

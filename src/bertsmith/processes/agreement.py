@@ -5,30 +5,12 @@ show it.
 """
 
 from collections.abc import Mapping
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from bertsmith import __version__
 from bertsmith.errors import RunError
-from bertsmith.files import digest_bytes
+from bertsmith.processes.code import digest_of_code, versions
 from bertsmith.processes.distributed import from_all_ranks
 from bertsmith.runtime import Rank
-
-# Packages whose version may affect the numbers of a run.
-VERSIONS_OF = ("torch", "numpy", "pyarrow")
-
-
-def versions() -> dict[str, str]:
-    """The versions of this package and of those that may affect the numbers of a run."""
-    return {"bertsmith": __version__, **{name: metadata.version(name) for name in VERSIONS_OF}}
-
-
-def digest_of_code() -> str:
-    """The digest of the Python files of this package."""
-    root = Path(__file__).parent.parent
-    files = sorted(root.rglob("*.py"))
-    return digest_bytes(b"".join(f"{file.relative_to(root)}\0".encode() + file.read_bytes() for file in files))
 
 
 def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank: Rank) -> None:

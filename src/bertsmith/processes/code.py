@@ -1,0 +1,35 @@
+"""The code of a process and the versions of the packages that it computes with, to compare with those of others."""
+
+import functools
+from importlib import metadata
+from pathlib import Path
+
+from bertsmith import __version__
+from bertsmith.files import digest_bytes
+
+# Packages whose version may affect the numbers of a run.
+VERSIONS_OF = ("torch", "numpy", "pyarrow")
+
+
+def versions() -> dict[str, str]:
+    """The versions of this package and of those that may affect the numbers of a run."""
+    return {"bertsmith": __version__, **{name: metadata.version(name) for name in VERSIONS_OF}}
+
+
+def code_and_versions() -> dict[str, str]:
+    """The digest of the code of this package, and the versions of what is installed; torch may be missing."""
+    found = {"code": digest_of_code(), "bertsmith": __version__}
+    for name in VERSIONS_OF:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+@functools.cache
+def digest_of_code() -> str:
+    """The digest of the Python files of this package."""
+    root = Path(__file__).parent.parent
+    files = sorted(root.rglob("*.py"))
+    return digest_bytes(b"".join(f"{file.relative_to(root)}\0".encode() + file.read_bytes() for file in files))
