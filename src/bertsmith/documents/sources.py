@@ -268,8 +268,8 @@ class SourceStream:
             try:
                 file = self._stack.enter_context(open_any(self.source.name))
             except OSError as error:
-                is_folder = isinstance(error, IsADirectoryError)
-                raise UnreadableError("a folder" if is_folder else str(error.strerror)) from None
+                what = "a folder" if isinstance(error, IsADirectoryError) else str(error.strerror)
+                raise UnreadableError(what) from None
         self._raw = _DigestingFile(file)
         buffered = io.BufferedReader(self._raw, BLOCK_BYTES)
         if self.source.compression == "gzip":
@@ -278,9 +278,8 @@ class SourceStream:
             import pyarrow as pa
 
             self._failures += (pa.ArrowException,)
-            self._stream = self._stack.enter_context(
-                pa.CompressedInputStream(pa.PythonFile(buffered, mode="r"), "zstd")
-            )
+            stream = pa.CompressedInputStream(pa.PythonFile(buffered, mode="r"), "zstd")
+            self._stream = self._stack.enter_context(stream)
         else:
             self._stream = buffered
         return self
@@ -385,10 +384,7 @@ def _unix(data: bytes) -> bytes:
 
 
 def _last_blank_line(data: bytes) -> int:
-    end = 0
-    for match in _BLANK_LINES.finditer(data):
-        end = match.end()
-    return end
+    return max((match.end() for match in _BLANK_LINES.finditer(data)), default=0)
 
 
 def _somewhere(data: bytes) -> int:
