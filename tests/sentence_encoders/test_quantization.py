@@ -112,11 +112,11 @@ def test_plain_products_have_no_fixed_scales(folder: Path, texts: Path, capsys: 
     assert "scales" not in capsys.readouterr().err
 
 
-def test_a_model_with_pretraining_heads_gives_vectors_too(texts: Path, tmp_path: Path) -> None:
-    model = tmp_path / "base"
+def test_the_run_of_a_model_with_pretraining_heads_gives_vectors_too(texts: Path, tmp_path: Path) -> None:
+    model = tmp_path / "run" / "model"
     write_base_model(model)
     before = json.loads((model / METADATA).read_text())
-    assert quantize(model, texts, limit=1.0).metric == "cosine"
+    assert quantize(tmp_path / "run", texts, limit=1.0).metric == "cosine"
     after = json.loads((model / METADATA).read_text())
     assert {name: value for name, value in after.items() if name != "int8"} == before
     loaded, embedder = load(model, precision="int8"), load_embedder(model, precision="int8")
