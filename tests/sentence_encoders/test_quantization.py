@@ -84,11 +84,16 @@ def test_layers_are_kept_until_the_cosine_is_within_the_limit(folder: Path, text
     assert trials[-1].score >= 1 - worst / 2 > trials[0].score
 
 
-def test_few_texts_give_one_scale_per_token(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_texts_give_one_scale_per_token(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
     path = tmp_path / "few.txt"
     path.write_text("\n".join(TEXTS[:8]))
     assert not quantize(folder, path, limit=1.0).to_dict()["fixed"]
-    assert "at least 32 examples to fix the scales of int8; found 8" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "at least 32 examples to fix the scales of int8; found 8" in told
+    assert "products" not in told
     assert isinstance(load_embedder(folder, precision="int8").encoder.model.layers[0].output, Int8Linear)
     assert not (folder / SCALES).exists()
 
