@@ -84,11 +84,16 @@ def test_layers_are_kept_until_the_cosine_is_within_the_limit(folder: Path, text
     assert trials[-1].score >= 1 - worst / 2 > trials[0].score
 
 
-def test_few_texts_give_one_scale_per_token(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_texts_give_one_scale_per_token(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
     path = tmp_path / "few.txt"
     path.write_text("\n".join(TEXTS[:8]))
     assert not quantize(folder, path, limit=1.0).to_dict()["fixed"]
-    assert "at least 32 examples to fix the scales of int8; found 8" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "at least 32 examples to fix the scales of int8; found 8" in told
+    assert "products" not in told
     assert isinstance(load_embedder(folder, precision="int8").encoder.model.layers[0].output, Int8Linear)
     assert not (folder / SCALES).exists()
 
@@ -112,11 +117,11 @@ def test_plain_products_have_no_fixed_scales(folder: Path, texts: Path, capsys: 
     assert "scales" not in capsys.readouterr().err
 
 
-def test_a_model_with_pretraining_heads_gives_vectors_too(texts: Path, tmp_path: Path) -> None:
-    model = tmp_path / "base"
+def test_the_run_of_a_model_with_pretraining_heads_gives_vectors_too(texts: Path, tmp_path: Path) -> None:
+    model = tmp_path / "run" / "model"
     write_base_model(model)
     before = json.loads((model / METADATA).read_text())
-    assert quantize(model, texts, limit=1.0).metric == "cosine"
+    assert quantize(tmp_path / "run", texts, limit=1.0).metric == "cosine"
     after = json.loads((model / METADATA).read_text())
     assert {name: value for name, value in after.items() if name != "int8"} == before
     loaded, embedder = load(model, precision="int8"), load_embedder(model, precision="int8")

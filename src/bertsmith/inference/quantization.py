@@ -20,6 +20,7 @@ from bertsmith.model_files.metadata import KEPT_NOTE, METADATA, METADATA_FORMAT
 from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.products.int8_linear import InputScale
 from bertsmith.products.prepared import require_transformer
+from bertsmith.progress import quiet
 from bertsmith.runtime import choose_inference
 
 Read = TypeVar("Read")
@@ -155,7 +156,8 @@ def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHe
         ConfigError: the model is not a Transformer.
     """
     # First, so that a model that cannot be loaded is refused without a word on the examples.
-    predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
+    with quiet():  # the user did not ask for plain products
+        predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
     return calibrated(predictor.model, predictor.predict, examples)
 
 

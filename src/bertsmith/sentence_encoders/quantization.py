@@ -15,6 +15,7 @@ from bertsmith.errors import InputError
 from bertsmith.inference.quantization import LIMIT, Calibration, Quantization, calibrated, require_int8, trials_within
 from bertsmith.metrics.vectors import cosines
 from bertsmith.products.int8_linear import InputScale
+from bertsmith.progress import quiet
 from bertsmith.sentence_encoders.evaluation import score_vectors
 from bertsmith.tasks.similarity import metrics_of_examples
 from bertsmith.vectors.embedder import Embedder
@@ -35,7 +36,8 @@ def calibrate_vectors(source: str | Path, texts: Sequence[str]) -> Calibration:
         CheckpointError: as raised by `load_embedder`.
         ConfigError: the model is not a Transformer.
     """
-    embedder = load_embedder(source, device="cpu", precision="fp32", products="plain")
+    with quiet():  # the user did not ask for plain products
+        embedder = load_embedder(source, device="cpu", precision="fp32", products="plain")
     encoder = embedder.encoder
     assert isinstance(encoder, FrozenEncoder), "exports have no layers to observe"
     return calibrated(encoder.model, embedder.embed, texts)
