@@ -65,9 +65,9 @@ SPECS = {
     "windows of a pair": TaskSpec(
         kind="classification",
         name="paraphrase",
-        labels=("no", "yes"),
+        labels=("0", "1"),
         pair=True,
-        settings=TaskSettings(max_length=7, stride=2, long_text="windows"),
+        settings=TaskSettings(max_length=9, stride=3, long_text="windows"),
     ),
     "on the mean": TaskSpec(
         kind="classification", name="sentiment", labels=("negative", "positive"), reads="mean", settings=SETTINGS
@@ -199,10 +199,11 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
             result.append(TextExample(id=name, first=text, label=label, place=place))
-        elif kind == "pair":
-            first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
+        elif kind in ("pair", "windows of a pair"):
+            first = some(PLAIN, 6 if kind.startswith("windows") else 3)
+            second = f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
             result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
-        elif kind in ("on the pair", "on texts apart", "hierarchical pair", "windows of a pair"):
+        elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
