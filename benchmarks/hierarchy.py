@@ -1,21 +1,23 @@
 """Labels of a hierarchy: the 6 coarse and 50 fine kinds of TREC's questions, and what tuned thresholds are worth.
 
-    python benchmarks/hierarchy.py --data DIR --model MODEL [--arms classes labels hierarchy] [--seeds 1 2 3]
+    python benchmarks/hierarchy.py --data DIR [--model MODEL] [--arms words classes ...] [--seeds 1 2 3]
 
-Arms, with the same training questions, steps and rate:
+Arms, with the same training questions:
 
-* `classes`: one of the 50 fine kinds for each question (cross-entropy);
-* `labels`: the same as 50 independent labels (binary cross-entropy);
-* `hierarchy`: fine and coarse kinds as labels, `--hierarchy` with the coarse kind as the parent.
+* `words`: 50 independent labels, logistic regression on TF-IDF of words and pairs of words for each;
+* `words-hierarchy`: the same with the coarse kinds as further labels, the parents of the fine ones;
+* `classes`: MODEL, fine-tuned to tell which of the 50 fine kinds a question is (cross-entropy);
+* `labels`: MODEL, fine-tuned on 50 independent labels (binary cross-entropy), for as many steps;
+* `hierarchy`: the same with `--hierarchy`, which adds the coarse kinds as parents.
 
-Scored on the 500 questions of the official test set: for all arms how often the most probable fine kind, or one of the
-5 most probable ones, is right, and how often the most probable coarse kind is (without a hierarchy that of the most
-probable fine kind). For the arms of labels also micro and macro F1 of the fine labels (macro: of those in the test
-set), with the threshold 0.5, with a common one, and with one for each label, tuned for either score on --dev questions
-that are held out of the training set.
+Scored on the 500 questions of the official test set: how often the most probable fine kind, or one of the 5 most
+probable ones, is right, and how often the most probable coarse kind is (without a hierarchy that of the most probable
+fine kind). For the arms of labels also micro and macro F1 of the fine labels (macro: of those in the test set), with
+the threshold 0.5, with a common one, and with one for each label, tuned for either score on --dev questions that are
+held out of the training set.
 
-A seed draws the training and the dev questions and starts the training. A cell (arm, seed) that is in the result file
-is not repeated. Everything runs on one thread; the processor seconds of each training are in the file.
+A seed draws the dev questions and starts the training. A cell (arm, seed) that is in the result file is not repeated.
+Everything runs on one thread; the processor seconds of each training are in the file.
 
 Source: Lee and Hsiang (2020), "Patent classification by fine-tuning BERT language model", for the scores at k; Li and
 Roth (2002), "Learning Question Classifiers", for the hierarchy.
@@ -25,25 +27,40 @@ import argparse
 import dataclasses
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from harness import begun, write_result
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 
 import bertsmith
 from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.labels import labels_of
 from bertsmith.inference.loading import load_predictor
 from bertsmith.metrics.labels import accuracy, multi_label_scores, scores_at
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
-from bertsmith.task_data.task_files import read_examples
+from bertsmith.task_data.task_files import read_examples, read_task
+from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.label_matrices import label_matrix
+from bertsmith.tasks.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.label_prediction import LabelPrediction
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.tasks.task import TaskSpec
 
-ARMS = {"classes": "classification", "labels": "multi-label", "hierarchy": "multi-label"}
+ARMS = {
+    "words": "multi-label",
+    "words-hierarchy": "multi-label",
+    "classes": "classification",
+    "labels": "multi-label",
+    "hierarchy": "multi-label",
+}
+PENALTY = 30.0  # the inverse strength of regularization of logistic regression
 Row = tuple[str, str]  # question and fine kind
 
 
@@ -82,19 +99,49 @@ def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dic
         files[side].write_text("text\tlabel\n" + "".join(f"{text}\t{kind}\n" for text, kind in some), encoding="utf-8")
     parents = folder / "parents.tsv"
     parents.write_text("".join(f"{kind}\t{_coarse(kind)}\n" for kind in sorted({kind for _, kind in rows})))
-    start = time.process_time()
+    hierarchy = str(parents) if arm.endswith("hierarchy") else None
+    kind, start = ARMS[arm], time.process_time()
+    dev, test = (list(read_examples(kind, files[side]).examples) for side in ("dev", "test"))
+    if arm.startswith("words"):
+        spec, data = read_task(kind, files["train"], files["dev"], columns=ColumnSettings(hierarchy=hierarchy))
+        ask = _of_words(spec, data.train)
+        seconds = time.process_time() - start
+        return {"scores": _scores(spec, dev, test, {"dev": ask(dev), "test": ask(test)}), "seconds": round(seconds, 1)}
     with quiet():
         bertsmith.finetune(
-            options.model, ARMS[arm], folder / "run", train=files["train"], dev=files["dev"], seeds=1, seed=seed,
-            hierarchy=str(parents) if arm == "hierarchy" else None, epochs=options.epochs, learning_rate=options.rate,
-            keep="last", evaluate_every=10**6, precision="fp32", baselines=False, tune_threshold=arm != "classes",
-            start="random",
+            options.model, kind, folder / "run", train=files["train"], dev=files["dev"], seeds=1, seed=seed,
+            hierarchy=hierarchy, epochs=options.epochs, learning_rate=options.rate, keep="last",
+            evaluate_every=10**6, precision="fp32", baselines=False, tune_threshold=arm != "classes",
         )  # fmt: skip
         seconds = time.process_time() - start
         predictor = load_predictor(folder / "run", device="cpu")
-        dev, test = (list(read_examples(ARMS[arm], files[side]).examples) for side in ("dev", "test"))
         found = {"dev": list(predictor.predict(dev)), "test": list(predictor.predict(test))}
     return {"scores": _scores(predictor.task.spec, dev, test, found), "seconds": round(seconds, 1)}
+
+
+def _of_words(spec: TaskSpec, train: Sequence[TextExample]) -> Callable[[Sequence[TextExample]], list[LabelPrediction]]:
+    """Predictions of logistic regression on TF-IDF."""
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    columns = vectorizer.fit_transform([example.first for example in train])
+    gold = with_parents(label_matrix([labels_of(example) for example in train], spec.labels), spec.labels, spec.parents)
+    models = [LogisticRegression(C=PENALTY, solver="liblinear").fit(columns, of_label) for of_label in gold.T]
+
+    def ask(examples: Sequence[TextExample]) -> list[LabelPrediction]:
+        found = vectorizer.transform([example.first for example in examples])
+        logits = np.stack([model.decision_function(found) for model in models], axis=1)
+        chances = ClassificationTask(spec).probabilities(logits)
+        return [
+            LabelPrediction(
+                label=spec.labels[row.argmax()],
+                probability=row.max(),
+                probabilities=tuple(row.tolist()),
+                labels=spec.labels,
+                chosen=(),
+            )
+            for row in chances
+        ]
+
+    return ask
 
 
 def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[str, list[Any]]) -> dict[str, float]:
@@ -153,8 +200,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--label", help="the name of the model in the result [the folder's]")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--train", type=int, default=600, help="training questions")
-    parser.add_argument("--dev", type=int, default=400, help="questions that thresholds are tuned on")
+    parser.add_argument("--train", type=int, default=4_952, help="training questions [all others]")
+    parser.add_argument("--dev", type=int, default=500, help="questions that thresholds are tuned on")
     parser.add_argument("--epochs", type=float, default=6.0)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--out", help="name of the result file, without .json")
