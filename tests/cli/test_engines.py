@@ -130,6 +130,12 @@ def test_other_paths_at_addresses_are_refused_before_any_work(run, command, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_refused_is_refused_before_anything_is_copied(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("bertsmith.cli.options.local_copy", lambda source: pytest.fail("copied"))
+    answer = run("adapt", "s3://bucket/model", tmp_path, "--out", "s3://bucket/run")
+    assert "expected a path for out on this machine; found the address 's3://bucket/run'" in answer.err
+
+
 def test_vocabulary_model_and_labelled_files_at_addresses_are_copied(
     run,
     tmp_path,

@@ -86,6 +86,8 @@ def test_what_cannot_be_answered_in_a_table_is_refused_before_anything_is_writte
         (("--data", tmp_path / "in.csv", "--out", tmp_path / "labels.csv", "--replace"), "no other file is replaced"),
         (("--data", tmp_path / "in.csv", "--task", "mnli-mm"), "expected --test with --task"),
         (("--data", tmp_path / "in.csv", "--test", tmp_path / "in.csv"), "a single source of texts"),
+        (("--data", tmp_path / "in.csv", "--engine", "ray"), "found --engine ray, which predicts texts on stdin"),
+        (("--test", tmp_path / "in.csv", "--engine", "ray"), "found --engine ray with --test; leave one"),
     ):
         refused = run("predict", "--model", model, *arguments)
         assert refused.code == 1

@@ -131,7 +131,9 @@ def with_settings(
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
-        values = {name: _on_this_machine(name, value, treatments.get(name)) for name, value in values.items()}
+        # Whatever is refused comes before gigabytes are copied.
+        for name in sorted(values, key=lambda one: treatments.get(one) == COPIED):
+            values[name] = _on_this_machine(name, values[name], treatments.get(name))
         if reads_model and values.pop("verify"):
             _verify({name: values.get(name) for name in MODEL_PARAMETERS})
         command(**values)
