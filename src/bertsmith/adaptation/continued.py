@@ -4,10 +4,9 @@ import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.adaptation.grafting import grafted
-from bertsmith.adaptation.preparation import Prepared
 from bertsmith.adaptation.settings import GRAFT, KEEP, NEW
 from bertsmith.checkpoints.huggingface import config_json, write_model_folder
 from bertsmith.checkpoints.load import load_any
@@ -23,6 +22,9 @@ from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+
+if TYPE_CHECKING:
+    from bertsmith.adaptation.preparation import Prepared
 
 START_FOLDER, MODEL_FOLDER = "start", "model"
 _EVALUATION_ROWS = 256
@@ -46,7 +48,7 @@ class Continued:
     corpus_tokens: int
     texts: Sequence[dict[str, Any]]
 
-    def line(self, prepared: Prepared) -> str:
+    def line(self, prepared: "Prepared") -> str:
         """What was trained, in a sentence."""
         ways = {
             KEEP: "pre-training continued",
@@ -60,7 +62,7 @@ class Continued:
 
 
 def continued(
-    prepared: Prepared, place: Path, model: str, outer: RunFolder | None, *, resume: bool, rank: Rank
+    prepared: "Prepared", place: Path, model: str, outer: RunFolder | None, *, resume: bool, rank: Rank
 ) -> Continued:
     """The pre-training in a folder, after it was started, resumed or found finished.
 
@@ -110,14 +112,14 @@ def continued(
     )
 
 
-def _build_corpus(prepared: Prepared, place: Path) -> None:
+def _build_corpus(prepared: "Prepared", place: Path) -> None:
     """Builds the corpus of the text unless it is there."""
     if not place.is_dir():
         settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
         build_corpus(prepared.paths, prepared.tokenizer, place, settings=settings)
 
 
-def final_model(prepared: Prepared, out: Path, model: str, made: Continued) -> Path:
+def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) -> Path:
     """RUN/model: the adapted model with the text, the model that it comes from and the licence in its card."""
     place = out / MODEL_FOLDER
     if place.is_dir():
@@ -145,7 +147,7 @@ def final_model(prepared: Prepared, out: Path, model: str, made: Continued) -> P
     return place
 
 
-def _start(prepared: Prepared, place: Path, model: str) -> dict[str, Any]:
+def _start(prepared: "Prepared", place: Path, model: str) -> dict[str, Any]:
     """What the pre-training starts from, as settings; written to the folder if it is not the model as it was."""
     start, folder, kind = place / START_FOLDER, prepared.folder, prepared.settings.vocabulary
     if kind == KEEP:
@@ -163,7 +165,7 @@ def _start(prepared: Prepared, place: Path, model: str) -> dict[str, Any]:
     return {"config": str(start / "config.json"), "objective": objective_for(folder.config)}
 
 
-def _rates(prepared: Prepared) -> dict[str, Any]:
+def _rates(prepared: "Prepared") -> dict[str, Any]:
     """The budget and the further settings of the pre-training."""
     settings = prepared.settings
     rate = {} if settings.learning_rate is None else {"learning_rate": settings.learning_rate}

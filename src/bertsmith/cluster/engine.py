@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from bertsmith.cluster.failures import error_of, record_of
 from bertsmith.errors import BertsmithError, ConfigError, RunError
-from bertsmith.processes.code import code_and_versions
+from bertsmith.processes.code import code_and_versions, first_difference
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
@@ -266,13 +266,12 @@ class _Driver:
             os.chdir(self.folder)
         os.environ |= self.storage
         theirs = code_and_versions()
-        for name, value in self.code.items():
-            if theirs.get(name) != value:
-                raise RunError(
-                    expected=f"the same {name} on all machines of the cluster, {value[:20]}",
-                    found=f"{str(theirs.get(name))[:20]} on {socket.gethostname()}",
-                    fix="install the same versions of bertsmith and its packages there",
-                )
+        if name := first_difference(self.code, theirs):
+            raise RunError(
+                expected=f"the same {name} on all machines of the cluster, {self.code.get(name, 'none')[:20]}",
+                found=f"{theirs.get(name, 'none')[:20]} on {socket.gethostname()}",
+                fix="install the same versions of bertsmith and its packages there",
+            )
 
 
 class _Worker:

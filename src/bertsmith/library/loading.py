@@ -10,7 +10,7 @@ from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.inputs import require_path
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
-from bertsmith.model_files.metadata import SIMILARITY
+from bertsmith.model_files.metadata import SIMILARITY, read_metadata
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
@@ -52,8 +52,7 @@ def load(
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
         return Model(_last_part(source), predictor=predictor)
-    recipe = read_recipe(Path(source))
-    if recipe is not None:
+    if read_recipe(Path(source)) is not None and read_metadata(Path(source)).task != "pretraining":
         return Model(
             _last_part(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
         )

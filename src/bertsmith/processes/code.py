@@ -1,6 +1,7 @@
 """The code of a process and the versions of the packages that it computes with, to compare with those of others."""
 
 import functools
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -25,6 +26,15 @@ def code_and_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "none"
     return found
+
+
+def first_difference(first: Mapping[str, object], other: Mapping[str, object]) -> str | None:
+    """The first name, in alphabetical order, whose value differs or that one of two records lacks; None if none does.
+
+    >>> first_difference({"code": "a", "torch": "2.13"}, {"code": "a", "numpy": "2.4", "torch": "2.13"})
+    'numpy'
+    """
+    return next((name for name in sorted(first.keys() | other.keys()) if first.get(name) != other.get(name)), None)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import inspect
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.locks import locked_folder
+from bertsmith.processes.code import digest_of_code, first_difference, versions
 from bertsmith.progress import counted, quiet
 from bertsmith.runtime import Rank, choose
 
@@ -276,3 +277,30 @@ def locked_by_first_rank(path: Path, rank: Rank, *, create: bool = True) -> Iter
     with contextlib.ExitStack() as held:
         on_first_rank(lambda: held.enter_context(locked_folder(path, create=create)), rank)
         yield
+
+
+def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank: Rank) -> None:
+    """Checks that all processes have the same code, versions, settings and digests; with one process there is no check.
+
+    Processes that differ would train on different rows, or exchange gradients of different models, and no loss would
+    show it.
+
+    Args:
+        settings: plain values, by dotted name.
+        digests: those of the inputs, by name.
+
+    Raises:
+        RunError: they differ; on every rank the message names the first process and value.
+    """
+    if rank.count == 1:
+        return
+    inputs = {f"digest of {name}": digest for name, digest in digests.items()}
+    everyone = from_all_ranks({"code": digest_of_code(), **versions(), **settings, **inputs}, rank)
+    for index, theirs in enumerate(everyone):
+        if name := first_difference(everyone[0], theirs):
+            first, other = everyone[0].get(name), theirs.get(name)
+            raise RunError(
+                expected=f"the same {name} in all processes",
+                found=f"{str(first)[:60]} in process 0, {str(other)[:60]} in process {index}",
+                fix="start all of them with the same command, code and files",
+            )

@@ -38,9 +38,8 @@ from bertsmith.files import (
     write_text,
 )
 from bertsmith.locks import is_unused, require_no_file
-from bertsmith.processes.agreement import require_equal
 from bertsmith.processes.code import versions
-from bertsmith.processes.distributed import on_first_rank
+from bertsmith.processes.distributed import on_first_rank, require_equal
 from bertsmith.progress import warn
 from bertsmith.runtime import ALONE, Rank, machine
 from bertsmith.training.checkpoint import (
