@@ -49,7 +49,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # four starts of two processes
+@pytest.mark.timeout(900)  # three starts of two processes
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_process_that_is_killed_changes_nothing(inputs: Path, tmp_path: Path, name: str) -> None:
     """The same number of processes gives the same bytes, whether or not one of them was killed and started again."""
