@@ -1,4 +1,4 @@
-"""Every command that trains on two processes: one of them killed in the middle, torchrun restarts both."""
+"""Commands that train on two processes: one of them killed in the middle, torchrun restarts both."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptation.domain_samples import TOKENIZER, write_base, write_domain, write_general
+from adaptation.domain_samples import TOKENIZER, write_base, write_domain
 from cli.test_predicting import write_model
 from corpus.samples import write_corpus
 from distillation.distillation_samples import write_examples
@@ -30,7 +30,6 @@ COMMANDS: dict[str, list[str]] = {
         *["distill", "corpus", "corpus", "--teacher", "whole", "--student", "layers", "--layers", "1"],
         *[*ROWS, *ON_CPU],
     ],
-    "adapt": ["adapt", "whole", "field.txt", "--general", "general.txt", *ROWS, *ON_CPU],
 }
 
 
@@ -43,7 +42,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_examples(place / name, "single", 48, seed).rename(place / f"{name}.jsonl")
     write_base(place / "whole")
     write_domain(place / "field.txt")
-    write_general(place / "general.txt")
     write_corpus(place, (place / "field.txt").read_text().split("\n\n"), TOKENIZER)
     return place
 
