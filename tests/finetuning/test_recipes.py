@@ -98,6 +98,8 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
     narrow = dataclasses.replace(CONFIG, hidden_size=256)
     little = dataclasses.replace(SMALL, config=narrow, is_well_trained=False)
     assert resolved("auto", little, {})["learning_rate"] == 5e-4
+    taught = dataclasses.replace(little, has_learned_vectors=True)
+    assert resolved("auto", taught, {})["learning_rate"] == 2.5e-4
     assert "freeze" not in resolved("auto", little, {})
     assert "start" not in resolved("auto", dataclasses.replace(SMALL, kind="span"), {})
     own = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
@@ -151,6 +153,15 @@ def test_an_unknown_beginning_counts_as_a_model_of_another_tool(base: str, damag
     metadata = ModelMetadata.from_dict({"task": "pretraining", "tokens": 1_000, "continued_from": damaged})
     folder = dataclasses.replace(folder, metadata=metadata)
     assert situation_of("spam", "classification", 900, folder).is_well_trained
+
+
+def test_a_model_that_learned_vectors_from_a_teacher_says_so(base: str) -> None:
+    folder = load_any(base)
+    for method, taught in (("vectors", True), ("tinybert", False)):
+        metadata = ModelMetadata(task="pretraining", tokens=1_000_000, training={"method": method})
+        found = situation_of("spam", "classification", 900, dataclasses.replace(folder, metadata=metadata))
+        assert found.has_learned_vectors == taught
+        assert not found.is_well_trained
 
 
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:

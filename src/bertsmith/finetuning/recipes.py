@@ -19,6 +19,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import CONCAT, READERS
+from bertsmith.model_files.metadata import VECTORS
 from bertsmith.settings import PAPER, RECIPES, require_recipe
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
@@ -36,9 +37,10 @@ _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
 _LOWEST_RATE = 2e-5
 _READER_RATE = 1e-3  # of a BiLSTM on a frozen encoder, which starts at random
 # Peak learning rate times hidden size, and the highest rate: 1e-4 for a width of 384, 5e-5 for 768; of a model that has
-# not read many tokens, 5e-4 for 256.
+# not read many tokens, 5e-4 for 256, or half of it if a teacher has taught it the vectors of texts.
 _RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
 _RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE = 0.128, 1e-3
+_SHARE_AFTER_A_TEACHER = 0.5
 # Radford et al. (2018), section 4.1, in place of the values of BERT's paper.
 _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
     "openai-gpt": {
@@ -67,6 +69,7 @@ class Situation:
         own_head: whether the layer on top is the user's.
         reads_windows: whether a layer over the windows of a text is in front of the output layer.
         is_well_trained: whether the model was pre-trained for so long that its embeddings need no more training.
+        has_learned_vectors: whether a teacher has taught it the vectors of texts.
         has_pooler: whether the model comes with a pooler.
     """
 
@@ -77,6 +80,7 @@ class Situation:
     own_head: bool = False
     reads_windows: bool = False
     is_well_trained: bool = True
+    has_learned_vectors: bool = False
     has_pooler: bool = True
 
 
@@ -107,6 +111,7 @@ def situation_of(
         own_head=own_head,
         reads_windows=settings is not None and settings.long_text in HIERARCHICAL and kind in _OF_WHOLE_TEXTS,
         is_well_trained=well,
+        has_learned_vectors=folder.metadata.training.get("method") == VECTORS,
         has_pooler="pooler" in folder.parts,
     )
 
@@ -184,6 +189,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         else (_RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE)
     )
     rate = min(highest, max(_LOWEST_RATE, scaled / situation.config.hidden_size))
+    if situation.has_learned_vectors and not situation.is_well_trained:
+        rate *= _SHARE_AFTER_A_TEACHER
     values: dict[str, Any] = {
         "batch_size": batch,
         "epochs": _epochs(situation.examples, batch),
