@@ -101,7 +101,9 @@ def untrained_copy(folder: ModelFolder) -> ModelFolder:
     """The same model with random parameters."""
     fresh = untrained(folder.config, seed=0).state_dict()
     tensors = {name: fresh[name] for name in folder.tensors}
-    return dataclasses.replace(folder, tensors=tensors, metadata=dataclasses.replace(folder.metadata, tokens=0))
+    return dataclasses.replace(
+        folder, tensors=tensors, metadata=dataclasses.replace(folder.metadata, tokens=0, training={})
+    )
 
 
 class Cells:
