@@ -157,6 +157,19 @@ def test_the_word_vectors_of_a_new_student_are_those_of_the_teacher_and_others_a
         assert cosines.min() > 0.999
 
 
+def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
+    student: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {**FAST, "steps": 1, "student": student}
+    distill_corpus(student, corpus, tmp_path / "run", **given)
+    assert "and the teacher reads" not in capsys.readouterr().err
+    short, config = tmp_path / "short", dataclasses.replace(CONFIG, max_position_embeddings=16)
+    metadata = ModelMetadata.from_dict({"task": "pretraining"})
+    save_pretrained(str(short), untrained(config, 6), TOKENIZER, metadata)
+    distill_corpus(short, corpus, tmp_path / "longer", **given)
+    assert "rows have up to 32 tokens, and the teacher reads 16" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("of_size", [True, False])
 def test_a_resumed_run_ends_with_the_same_bytes(
     of_size: bool, teacher: str, student: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

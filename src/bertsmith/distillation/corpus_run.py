@@ -34,7 +34,7 @@ from bertsmith.pretraining.fit import check_vocabulary
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, started_before
-from bertsmith.progress import counted, tell
+from bertsmith.progress import counted, tell, warn
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
@@ -141,12 +141,6 @@ def _distill_vectors(
         fix="copy it to this machine first",
     )
     source, rank = Corpus.open(corpus, verify=False), Rank.from_environment()
-    device, precision = str(given.get("device", "auto")), str(given.get("precision", "auto"))
-    embedder = load_embedder(teacher, device=device, precision=precision)
-    if not isinstance(embedder.encoder, FrozenEncoder):
-        raise ConfigError(
-            expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
-        )
     start = None
     config: EncoderConfig
     if settings.student in BertConfig.sizes:
@@ -161,15 +155,25 @@ def _distill_vectors(
     else:
         folder = load_any(settings.student)
         student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
-    parts = settings_from_recipe({**student, **given})
-    objective = parts[1].objective
+    run, data, training = settings_from_recipe({**student, **given})
     require(
-        objective.startswith("mlm"),
+        data.objective.startswith("mlm"),
         expected="an objective that predicts masked pieces, for --method vectors",
-        found=f"--objective {objective}",
+        found=f"--objective {data.objective}",
         fix="leave it out",
     )
-    directions = principal_directions(embedder, source, config.hidden_size, int(given.get("seed", 1)))
+    embedder = load_embedder(teacher, device=run.device, precision=run.precision)
+    if not isinstance(embedder.encoder, FrozenEncoder):
+        raise ConfigError(
+            expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
+        )
+    longest = max(data.max_length, run.long_length or 0)
+    if longest > embedder.max_length:
+        warn(
+            f"rows have up to {longest} tokens, and the teacher reads {embedder.max_length}: "
+            "what follows in a longer text is not in its vector"
+        )
+    directions = principal_directions(embedder, source, config.hidden_size, training.seed)
     origin = {"teacher": f"{summary_of(embedder.encoder.model)}, vectors by {embedder.pooling}", "student": about}
     tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
     is_new = "size" in student
@@ -177,7 +181,7 @@ def _distill_vectors(
     if start is not None and not resume:
         with locked_by_first_rank(out, rank):
             on_first_rank(lambda: _write_start(start, out / START), rank)
-    return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+    return pretrain(corpus, out, run, data, training, resume=resume, teaching=teaching)
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

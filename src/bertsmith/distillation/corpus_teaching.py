@@ -22,7 +22,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Trace
 from bertsmith.model.our_names import PROJECTION
 from bertsmith.pretraining.micro_batches import PretrainingBatch
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import require
 from bertsmith.tasks.soft_targets import divergence
 from bertsmith.training.teaching import Teaching
 
@@ -70,7 +70,7 @@ class CorpusTeaching(Teaching):
 
     def record(self) -> Mapping[str, Any]:
         """Method, student and weights."""
-        return to_dict(self._settings)
+        return self._settings.record()
 
     def digests(self) -> Mapping[str, str]:
         """The digest of the teacher."""

@@ -31,7 +31,7 @@ from bertsmith.model.our_names import PREFIX
 from bertsmith.pretraining.micro_batches import PretrainingBatch
 from bertsmith.processes.sharding import whole_parameters
 from bertsmith.randomness import generator
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import require
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.training.teaching import Teaching
@@ -75,7 +75,7 @@ class VectorTeaching(Teaching):
 
     def record(self) -> Mapping[str, Any]:
         """Method, student and weights."""
-        return to_dict(self._settings)
+        return self._settings.record()
 
     def digests(self) -> Mapping[str, str]:
         """The digest of the teacher."""

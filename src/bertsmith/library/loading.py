@@ -10,7 +10,7 @@ from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.inputs import require_path
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
-from bertsmith.model_files.metadata import SIMILARITY, read_metadata
+from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
@@ -52,7 +52,7 @@ def load(
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
         return Model(_last_part(source), predictor=predictor)
-    if read_recipe(Path(source)) is not None and read_metadata(Path(source)).task != "pretraining":
+    if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(
             _last_part(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
         )
@@ -71,7 +71,7 @@ def load(
     from bertsmith.task_data.spec_of_model import spec_of
 
     folder = load_any(source)
-    if read_recipe(folder.path) is not None and {"mlm", "nsp"}.isdisjoint(folder.parts):
+    if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
         return Model(
             _last_part(source),
             embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
@@ -87,6 +87,11 @@ def load(
         return Model(_last_part(source), embedder=Embedder(encoder))
     pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
     return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
+
+
+def _keeps_heads(metadata: ModelMetadata) -> bool:
+    """Whether a folder of sentence-transformers is a model of ours that was pre-trained beside its vectors."""
+    return metadata.gives_vectors and metadata.task == "pretraining"
 
 
 def name_and_source(given: str) -> tuple[str | None, str]:
