@@ -15,7 +15,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning.baselines import Baselines, baselines_of
-from bertsmith.finetuning.cheaper import with_bag_of_words, write_linear
+from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -210,6 +210,35 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
         given, wanted = prediction.to_dict(), line["prediction"]
         key = {"number": "value", "tags": "tags"}.get(kind, "probabilities")
         assert given[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
+
+
+@pytest.mark.parametrize("kind", ["tags", "single"])
+def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    settings = dataclasses.replace(
+        SETTINGS, reads="bilstm", bilstm_cells=4, bilstm_layers="sum-all", normalize_layers=True
+    )
+    job = FinetuningJob.prepare(base, SPECS[kind], data, settings, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == VECTORS)
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    assert not predictor.task.head.has_reader
+    scores, _ = predictor.evaluate(data.dev)
+    assert scores == pytest.approx(result["scores"], abs=1e-3)
+
+
+def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("tags", 60)
+    settings = dataclasses.replace(SETTINGS, reads="bilstm", bilstm_cells=4)
+    finetune(base, SPECS["tags"], data, tmp_path / "run", settings, HOPELESS, seeds=1)
+    job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, HOPELESS)
+    found = baselines_of(job, tmp_path / "run", resume=True)
+    only = dataclasses.replace(found, results=[one for one in found.results if one["name"] == VECTORS])
+    better = better_baseline(job, only, {"f1": -1.0}, found.lines[TAGS], tmp_path / "run")
+    assert better is not None
+    assert better["folder"] == "linear"
+    assert not load_predictor(tmp_path / "run" / "linear", device="cpu").task.head.has_reader
 
 
 def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:

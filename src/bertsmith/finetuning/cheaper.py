@@ -128,15 +128,17 @@ def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPredictio
 def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
     """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
 
-    That are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
+    These are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
 
     Args:
         result: the entry of the linear model in `Baselines.results`.
     """
     spec = job.task.spec
+    # The head is one linear layer, whatever the fine-tuned model has in front of its own.
+    spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
     if spec.kind != "tagging":
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
-        spec = dataclasses.replace(spec, reads=APART if result["name"] == PAIRS else "mean", settings=settings)
+        spec = dataclasses.replace(spec, settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
     layer = loaded.model.output_layer
@@ -160,3 +162,10 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)
+
+
+def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:
+    """What the head of a linear model reads; of tags the value of a plain head, which reads the states of tokens."""
+    if job.task.spec.kind == "tagging":
+        return "pooler" if job.folder.config.can_pool else "cls"
+    return APART if result["name"] == PAIRS else "mean"
