@@ -37,6 +37,7 @@ from bertsmith.results.baseline_lines import (
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
@@ -330,6 +331,33 @@ def test_a_mean_of_numbers_that_is_better_than_both_is_advised(tmp_path: Path) -
     assert better["low"] <= better["difference"] <= better["high"]
     assert better["examples"] == 30
     assert "better_mean" not in entry(gold, -gold)
+
+
+@pytest.mark.parametrize("kind", ["single", "several labels"])
+def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_were_fitted_to(
+    kind: str, tmp_path: Path
+) -> None:
+    draw, dev = np.random.default_rng(1), examples_of(kind, 30, seed=1)
+    asked = dataclasses.replace(SPECS[kind].settings, tune_threshold=True, label_thresholds=kind == "several labels")
+    spec = dataclasses.replace(SPECS[kind], settings=asked)
+    job = FinetuningJob.prepare(
+        write_base_model(tmp_path / "base"), spec, TaskData(train=examples_of(kind, 20), dev=dev), SETTINGS, HOPELESS
+    )
+    assert job.dev is not None
+    logits = draw.normal(size=(2, len(dev), len(spec.labels)))  # of a model and a bag that know nothing
+    decoded = [job.task.decode(dev, job.dev, one, job.tokenizer) for one in logits]
+    averaged = job.task.averaged(decoded)
+    assert averaged is not None
+    task = task_for(job.task.tuned(dev, averaged))
+    optimistic = task.score(dev, task.averaged(decoded) or ())
+    fair = task.score(dev, task.cross_fitted(dev, averaged) or ())
+    assert fair[spec.metric] < optimistic[spec.metric]
+    between = {spec.metric: (fair[spec.metric] + optimistic[spec.metric]) / 2}
+    lines = [list(example_lines(task, dev, one)) for one in decoded]
+    found = Baselines(results=[{"name": BAG, "scores": fair}], lines={BAG: lines[1]})
+    (tmp_path / "run" / BAG_FOLDER).mkdir(parents=True)
+    entry = with_bag_of_words(job, task.spec, found, between, lines[0], tmp_path / "run")
+    assert entry == {"with_bag_of_words": pytest.approx(fair)}
 
 
 @pytest.mark.parametrize("kind", ["pair", "number"])

@@ -75,7 +75,8 @@ def with_bag_of_words(
 ) -> dict[str, Any]:
     """What the mean of the fine-tuned model and the bag of words scores on the dev examples, for the report.
 
-    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`.
+    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`, unless thresholds were fitted to the dev
+    examples: then, as in `scores`, each fold is scored with thresholds that were fitted to the other folds.
 
     Args:
         spec: that of the fine-tuned model.
@@ -94,13 +95,15 @@ def with_bag_of_words(
     averaged = task.averaged([[_prediction(line, spec) for line in part] for part in parts.values()])
     if averaged is None:
         return {}
+    used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
+    averaged = task.cross_fitted(job.data.dev, averaged) or averaged
     found = {name: float(score) for name, score in task.score(job.data.dev, averaged).items()}
     entry: dict[str, Any] = {"with_bag_of_words": found}
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
     if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
         return entry
     name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
-    if found[metric] > score:
+    if min(found[metric], used) > score:  # the mean is used with the thresholds of the model
         better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
         if len(lines) > 1:
             mean_lines = list(example_lines(task, job.data.dev, averaged))
