@@ -229,6 +229,21 @@ def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str,
     assert scores == pytest.approx(result["scores"], abs=1e-3)
 
 
+@pytest.mark.parametrize("long_text", ["hierarchical", "hierarchical-bilstm"])
+def test_the_saved_linear_model_has_no_reader_of_windows(long_text: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("windows")
+    spec = dataclasses.replace(
+        SPECS["windows"], reads="mean", settings=dataclasses.replace(SPECS["windows"].settings, long_text=long_text)
+    )
+    job = FinetuningJob.prepare(base, spec, data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == VECTORS)
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+
+
 def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("tags", 60)
     settings = dataclasses.replace(SETTINGS, reads="bilstm", bilstm_cells=4)

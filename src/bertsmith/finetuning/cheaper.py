@@ -20,6 +20,7 @@ from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 
 LINEAR_FOLDER = "linear"
@@ -141,6 +142,8 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
     spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
     if spec.kind != "tagging":
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
+        if settings.long_text in HIERARCHICAL:
+            settings = dataclasses.replace(settings, long_text="windows")
         spec = dataclasses.replace(spec, settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
