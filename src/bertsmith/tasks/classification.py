@@ -330,7 +330,7 @@ class ClassificationTask(TaskWithLoss):
             return of_labels
         # The search leaves out the parents of chosen labels, so its result can be worse than the common threshold.
         scores = [self._thresholded(gold, _above_thresholds(spec, chances)) for spec in (fitted, of_labels)]
-        return of_labels if scores[1] > scores[0] else fitted
+        return fitted if scores[0] > scores[1] else of_labels
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""
