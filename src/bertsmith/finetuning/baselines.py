@@ -64,9 +64,7 @@ from bertsmith.tasks.task import Prediction, Task
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
-# A bag of words may have more of them: 500,000 words of SST-2 take about 16 seconds to count and fit, on one thread of
-# an Intel Xeon (family 6, model 207).
-MOST_WORDS_OF_BAG = 500_000
+MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
 MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
 
 _RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
