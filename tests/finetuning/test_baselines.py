@@ -15,7 +15,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning.baselines import Baselines, baselines_of
-from bertsmith.finetuning.cheaper import with_bag_of_words, write_linear
+from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -37,6 +37,7 @@ from bertsmith.results.baseline_lines import (
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.similarity import vector_spec
 from bertsmith.tasks.task import TaskSpec
@@ -212,6 +213,50 @@ def test_the_saved_linear_model_answers_what_the_baseline_predicted(
         assert given[key] == (wanted[key] if kind == "tags" else pytest.approx(wanted[key], abs=1e-3))
 
 
+@pytest.mark.parametrize("kind", ["tags", "single"])
+def test_the_saved_linear_model_has_no_bilstm_of_the_fine_tuned_model(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    settings = dataclasses.replace(
+        SETTINGS, reads="bilstm", bilstm_cells=4, bilstm_layers="sum-all", normalize_layers=True
+    )
+    job = FinetuningJob.prepare(base, SPECS[kind], data, settings, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == VECTORS)
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    assert not predictor.task.head.has_reader
+    scores, _ = predictor.evaluate(data.dev)
+    assert scores == pytest.approx(result["scores"], abs=1e-3)
+
+
+@pytest.mark.parametrize("long_text", ["hierarchical", "hierarchical-bilstm"])
+def test_the_saved_linear_model_has_no_reader_of_windows(long_text: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("windows")
+    spec = dataclasses.replace(
+        SPECS["windows"], reads="mean", settings=dataclasses.replace(SPECS["windows"].settings, long_text=long_text)
+    )
+    job = FinetuningJob.prepare(base, spec, data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == VECTORS)
+    write_linear(job, found.linear[VECTORS], result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
+        assert prediction.to_dict()["probabilities"] == pytest.approx(line["prediction"]["probabilities"], abs=1e-3)
+
+
+def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("tags", 60)
+    settings = dataclasses.replace(SETTINGS, reads="bilstm", bilstm_cells=4)
+    finetune(base, SPECS["tags"], data, tmp_path / "run", settings, HOPELESS, seeds=1)
+    job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, HOPELESS)
+    found = baselines_of(job, tmp_path / "run", resume=True)
+    only = dataclasses.replace(found, results=[one for one in found.results if one["name"] == VECTORS])
+    better = better_baseline(job, only, {"f1": -1.0}, found.lines[TAGS], tmp_path / "run")
+    assert better is not None
+    assert better["folder"] == "linear"
+    assert not load_predictor(tmp_path / "run" / "linear", device="cpu").task.head.has_reader
+
+
 def test_the_saved_model_of_the_vectors_of_both_texts_answers_what_the_baseline_predicted(tmp_path: Path) -> None:
     base, data = write_base_model(tmp_path / "base"), data_of("pair")
     job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
@@ -301,6 +346,33 @@ def test_a_mean_of_numbers_that_is_better_than_both_is_advised(tmp_path: Path) -
     assert better["low"] <= better["difference"] <= better["high"]
     assert better["examples"] == 30
     assert "better_mean" not in entry(gold, -gold)
+
+
+@pytest.mark.parametrize("kind", ["single", "several labels"])
+def test_a_mean_is_not_advised_for_a_score_on_the_examples_that_its_thresholds_were_fitted_to(
+    kind: str, tmp_path: Path
+) -> None:
+    draw, dev = np.random.default_rng(1), examples_of(kind, 30, seed=1)
+    asked = dataclasses.replace(SPECS[kind].settings, tune_threshold=True, label_thresholds=kind == "several labels")
+    spec = dataclasses.replace(SPECS[kind], settings=asked)
+    job = FinetuningJob.prepare(
+        write_base_model(tmp_path / "base"), spec, TaskData(train=examples_of(kind, 20), dev=dev), SETTINGS, HOPELESS
+    )
+    assert job.dev is not None
+    logits = draw.normal(size=(2, len(dev), len(spec.labels)))  # of a model and a bag that know nothing
+    decoded = [job.task.decode(dev, job.dev, one, job.tokenizer) for one in logits]
+    averaged = job.task.averaged(decoded)
+    assert averaged is not None
+    task = task_for(job.task.tuned(dev, averaged))
+    optimistic = task.score(dev, task.averaged(decoded) or ())
+    fair = task.score(dev, task.cross_fitted(dev, averaged) or ())
+    assert fair[spec.metric] < optimistic[spec.metric]
+    between = {spec.metric: (fair[spec.metric] + optimistic[spec.metric]) / 2}
+    lines = [list(example_lines(task, dev, one)) for one in decoded]
+    found = Baselines(results=[{"name": BAG, "scores": fair}], lines={BAG: lines[1]})
+    (tmp_path / "run" / BAG_FOLDER).mkdir(parents=True)
+    entry = with_bag_of_words(job, task.spec, found, between, lines[0], tmp_path / "run")
+    assert entry == {"with_bag_of_words": pytest.approx(fair)}
 
 
 @pytest.mark.parametrize("kind", ["pair", "number"])

@@ -12,7 +12,7 @@ from bertsmith import evaluate, finetune, load
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.calibration import best_label_threshold
+from bertsmith.metrics.calibration import best_label_threshold, best_thresholds_of_labels
 from bertsmith.metrics.labels import AT_METRICS, multi_label_scores, scores_at
 from bertsmith.randomness import generator
 from bertsmith.task_data.task_files import read_task
@@ -150,6 +150,33 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pyte
     unusual = ClassificationTask(dataclasses.replace(tuned, thresholds=(0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9)))
     for one in unusual._decided(chances, [0] * len(chances)):
         assert all(PARENTS[number[label]] in {*one.chosen, ""} for label in one.chosen)
+
+
+@pytest.mark.parametrize(("wrong", "kept"), [(25, False), (10, True)])
+def test_thresholds_of_labels_are_kept_only_if_they_are_better_together_with_the_parents(
+    wrong: int, kept: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # From 0.4, H04L is right in 20 texts and wrong in the others, and H04, which it adds, is wrong in the same ones.
+    settings = TaskSettings(label_thresholds=True)
+    spec = dataclasses.replace(SPEC, labels=("H04L", "H04", "G"), parents=("H04", "", ""), settings=settings)
+    task = ClassificationTask(spec)
+    chances = np.array([[0.4, 0.9, 0.8]] * 20 + [[0.4, 0.5, 0.6]] * wrong)
+    examples = [example(n, *(["H04L", "G"] if n < 20 else [])) for n in range(len(chances))]
+    gold = task._gold_matrix(examples, spec.labels)
+
+    def micro_f1(threshold: float | None, thresholds: tuple[float, ...]) -> float:
+        fitted = ClassificationTask(dataclasses.replace(spec, threshold=threshold, thresholds=thresholds))
+        return task.score(examples, fitted._decided(chances, [0] * len(chances)))["micro_f1"]
+
+    tuned = task.tuned(examples, task._decided(chances, [0] * len(chances)))
+    assert tuned.threshold is not None
+    alone = best_thresholds_of_labels(gold, chances, tuned.threshold, macro=False)
+    common, of_labels = micro_f1(tuned.threshold, ()), micro_f1(None, alone)
+    assert multi_label_scores(gold, chances >= alone)["micro_f1"] > common  # as if there were no parents
+    assert (of_labels > common) == kept
+    assert micro_f1(tuned.threshold, tuned.thresholds) == max(of_labels, common)
+    assert tuned.thresholds == (alone if kept else ())
+    assert ("label_thresholds has no effect" in capsys.readouterr().err) == (not kept)
 
 
 def test_thresholds_of_other_labels_and_of_single_labels_are_refused_or_ignored() -> None:

@@ -208,6 +208,16 @@ def test_the_automatic_recipe_freezes_the_body(kind, base):
     assert "start" not in values
 
 
+@KINDS
+@pytest.mark.parametrize("reads", ["mean", "max", "concat", "cls", "pair", "pooler", "probe", None])
+def test_vectors_of_whole_rows_have_no_effect_on_tokens_and_a_note_says_so(kind, reads, base, capsys):
+    settings = dataclasses.replace(SETTINGS, reads=reads, bilstm_cells=None)
+    job = FinetuningJob.prepare(base, SPECS[kind], TaskData(train=examples_of(kind, 4), dev=()), settings, RECIPE)
+    assert job.task.spec.reads == SPECS[kind].reads
+    said = f"reads {reads} has no effect: a head for {SPECS[kind].title} reads the hidden states of tokens"
+    assert (said in capsys.readouterr().err) == (reads not in ("pooler", "probe", None))
+
+
 def test_settings_that_do_not_fit_are_refused(base):
     data = TaskData(train=examples_of("tags", 4), dev=())
 

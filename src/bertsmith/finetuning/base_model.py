@@ -104,7 +104,12 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
             weights that are not learned.
     """
     head = task_for(spec).head
-    if head.is_vector or settings.reads in (None, PROBE) or not (head.pooled or settings.reads in READERS):
+    if head.is_vector or settings.reads in (None, PROBE):
+        return spec
+    if not head.pooled and settings.reads not in READERS:
+        if settings.reads not in ("pooler", spec.reads):  # not refused: recipes and older runs have such values
+            why = f"a head for {spec.title} reads the hidden states of tokens, or with bilstm a BiLSTM over them"
+            warn(f"reads {settings.reads} has no effect: {why}")
         return spec
     require(
         head.pooled or settings.reads != ATTENTION,

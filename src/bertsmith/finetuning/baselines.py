@@ -64,8 +64,7 @@ from bertsmith.tasks.task import Prediction, Task
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
-# A bag of words may have more of them. About 30,000 words per second are counted and fitted, so these take 20 seconds.
-MOST_WORDS_OF_BAG = 500_000
+MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
 MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
 
 _RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]

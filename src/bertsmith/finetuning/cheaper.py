@@ -20,6 +20,7 @@ from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 
 LINEAR_FOLDER = "linear"
@@ -75,7 +76,8 @@ def with_bag_of_words(
 ) -> dict[str, Any]:
     """What the mean of the fine-tuned model and the bag of words scores on the dev examples, for the report.
 
-    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`.
+    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`, unless thresholds were fitted to the dev
+    examples: then, as in `scores`, each fold is scored with thresholds that were fitted to the other folds.
 
     Args:
         spec: that of the fine-tuned model.
@@ -94,13 +96,15 @@ def with_bag_of_words(
     averaged = task.averaged([[_prediction(line, spec) for line in part] for part in parts.values()])
     if averaged is None:
         return {}
+    used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
+    averaged = task.cross_fitted(job.data.dev, averaged) or averaged
     found = {name: float(score) for name, score in task.score(job.data.dev, averaged).items()}
     entry: dict[str, Any] = {"with_bag_of_words": found}
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
     if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
         return entry
     name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
-    if found[metric] > score:
+    if min(found[metric], used) > score:  # the mean is used with the thresholds of the model
         better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
         if len(lines) > 1:
             mean_lines = list(example_lines(task, job.data.dev, averaged))
@@ -128,15 +132,19 @@ def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPredictio
 def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
     """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
 
-    That are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
+    These are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
 
     Args:
         result: the entry of the linear model in `Baselines.results`.
     """
     spec = job.task.spec
+    # The head is one linear layer, whatever the fine-tuned model has in front of its own.
+    spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
     if spec.kind != "tagging":
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
-        spec = dataclasses.replace(spec, reads=APART if result["name"] == PAIRS else "mean", settings=settings)
+        if settings.long_text in HIERARCHICAL:
+            settings = dataclasses.replace(settings, long_text="windows")
+        spec = dataclasses.replace(spec, settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
     layer = loaded.model.output_layer
@@ -160,3 +168,10 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)
+
+
+def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:
+    """What the head of a linear model reads; of tags the value of a plain head, which reads the states of tokens."""
+    if job.task.spec.kind == "tagging":
+        return "pooler" if job.folder.config.can_pool else "cls"
+    return APART if result["name"] == PAIRS else "mean"

@@ -174,7 +174,8 @@ def best_thresholds_of_labels(
     """A threshold for each label, 0.01 to 0.99: of a label that is gold in few examples the common one, else the best.
 
     For the best macro F1, each label is fitted alone. For the best micro F1, one label is changed at a time, the others
-    fixed, until no change helps. Of equally good thresholds, the closest to the common one.
+    fixed, until no change helps. Of equally good thresholds, the closest to the common one. A decision about one label
+    is taken to change no other label; the caller has to score the thresholds again where it does (a label hierarchy).
 
     Args:
         gold: bool [E, K].

@@ -265,7 +265,10 @@ class ClassificationTask(TaskWithLoss):
             if few and spec.settings.label_thresholds:
                 every = counted(len(spec.labels), "label")
                 warn(f"{few} of {every} have fewer than {FEWEST_GOLD} dev examples and share one threshold")
-            return self._fitted_to(asked, _chances(predictions))
+            fitted = self._fitted_to(asked, _chances(predictions))
+            if spec.settings.label_thresholds and not fitted.thresholds:
+                warn("label_thresholds has no effect: with the parents of the chosen labels, one threshold is better")
+            return fitted
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return spec
         gold, _ = self.numbers(examples, predictions)
@@ -318,10 +321,16 @@ class ClassificationTask(TaskWithLoss):
     def _fitted_to(self, gold: npt.NDArray[np.bool_], chances: npt.NDArray[np.float64]) -> TaskSpec:
         """The spec with the threshold, or the thresholds, for gold labels bool [E, K] and probabilities [E, K]."""
         common = best_label_threshold(gold, chances, self._thresholded)
-        thresholds: tuple[float, ...] = ()
-        if self.spec.settings.label_thresholds:
-            thresholds = best_thresholds_of_labels(gold, chances, common, macro=self.spec.metric == "macro_f1")
-        return dataclasses.replace(self.spec, threshold=common, thresholds=thresholds)
+        fitted = dataclasses.replace(self.spec, threshold=common, thresholds=())
+        if not self.spec.settings.label_thresholds:
+            return fitted
+        thresholds = best_thresholds_of_labels(gold, chances, common, macro=self.spec.metric == "macro_f1")
+        of_labels = dataclasses.replace(fitted, thresholds=thresholds)
+        if not self.spec.parents:
+            return of_labels
+        # The search leaves out the parents of chosen labels, so its result can be worse than the common threshold.
+        scores = [self._thresholded(gold, _above_thresholds(spec, chances)) for spec in (fitted, of_labels)]
+        return fitted if scores[0] > scores[1] else of_labels
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""
