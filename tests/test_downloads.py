@@ -11,7 +11,8 @@ import pytest
 from bertsmith import downloads
 from bertsmith.checkpoints.load import load_any
 from bertsmith.downloads import local_copy
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.remote import Found
 from tasks.task_samples import write_base_model
 
 
@@ -92,3 +93,22 @@ def test_a_model_is_loaded_from_an_address(tmp_path: Path, memory: Any) -> None:
     found, expected = load_any("memory://box/base"), load_any(tmp_path / "base")
     assert found.config == expected.config
     assert all(bool((found.tensors[name] == value).all()) for name, value in expected.tensors.items())
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "a/../../../escaped", "/tmp/escaped"])
+def test_names_that_lead_out_of_the_copy_are_refused(
+    name: str, tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage such as S3 accepts them."""
+    memory.pipe_file("/box/model/config.json", b"{}")
+    files = [Found("memory://box/model/config.json", 2, "", inside) for inside in ("config.json", name)]
+    monkeypatch.setattr(downloads, "find_files", lambda address: (files, True))
+    with pytest.raises(InputError, match=f"names of files inside 'memory://box/model'; found '{name}'") as caught:
+        local_copy("memory://box/model")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_an_address_whose_host_is_missing_is_refused(memory: Any) -> None:
+    with pytest.raises(ConfigError, match="expected the host of an address"):
+        local_copy("hdfs:///models/spam")

@@ -12,13 +12,13 @@ import hashlib
 import json
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from bertsmith.addresses import address_of, name_of
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_folder
 from bertsmith.progress import Progress
-from bertsmith.remote import Found, find_files, open_address
+from bertsmith.remote import Found, find_files, open_address, require_host
 
 CACHE = Path("~/.cache/bertsmith/copies")
 CACHE_BYTES = 50 * 2**30
@@ -33,14 +33,18 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
         limit: bytes that all copies may take together.
 
     Raises:
-        InputError: there is nothing at the address, or it is larger than the limit.
+        ConfigError: the address lacks its host.
+        InputError: there is nothing at the address, it is larger than the limit, or a name there leads out of it.
         RunError: the address does not answer, or there are no credentials.
     """
+    require_host(source)
     address = address_of(source)
     if address is None:
         return Path(source)
     address = address.rstrip("/")
     files, _ = find_files(address)
+    for name in (name_of(address), *(one.inside for one in files)):
+        _require_inside(name, address)
     size = sum(one.size for one in files)
     if size > limit:
         raise InputError(
@@ -61,6 +65,21 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
                 raise
     os.utime(folder)
     return place
+
+
+def _require_inside(name: str, address: str) -> None:
+    """Refuses the name of a file whose copy would be outside the cache; a storage accepts any name.
+
+    Raises:
+        InputError: it has a part `..`, or is absolute.
+    """
+    path = PurePath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(
+            expected=f"names of files inside '{address}'",
+            found=repr(name),
+            fix="rename it there, or name another place",
+        )
 
 
 def _fill(folder: Path, name: str, files: list[Found]) -> None:
