@@ -11,6 +11,7 @@ import fsspec
 import pytest
 
 from bertsmith import downloads
+from bertsmith.checkpoints.hub import resolve
 from bertsmith.checkpoints.load import load_any
 from bertsmith.downloads import local_copy
 from bertsmith.errors import ConfigError, InputError
@@ -175,3 +176,18 @@ def test_training_and_planning_refuse_a_corpus_whose_host_is_missing(tmp_path: P
         with pytest.raises(ConfigError, match="expected the host of an address"):
             use()
     assert not (tmp_path / "run").exists()
+
+
+def test_offline_a_model_at_an_address_is_read_from_its_copy_or_refused(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model", "other"):
+        memory.pipe_file(f"/box/{name}/config.json", b"{}")
+    copy = resolve("memory://box/model", cache=tmp_path / "mine")
+    assert copy.is_relative_to(tmp_path / "mine/copies")
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(downloads, "find_files", lambda address: pytest.fail("asked the storage"))
+    assert resolve("memory://box/model/", cache=tmp_path / "mine", offline=True) == copy
+    for address, cache in (("memory://box/other", tmp_path / "mine"), ("memory://box/model", None)):
+        with pytest.raises(InputError, match=f"expected a copy of '{address}' in '.*'; found none; make it once"):
+            resolve(address, cache=cache, offline=True)

@@ -2,7 +2,7 @@
 
 ::
 
-    CACHE/a3f0.../NAME     named after a digest of the address, and of the names, sizes and versions of the files there
+    CACHE/a3f0...-9c41.../NAME     digests of the address, and of the names, sizes and versions of the files there
 
 A copy is complete or absent. What has changed at the address is another copy. The copies together are kept below a
 limit: those that were not used for the longest time go first. One that was used within the last hour stays, because
@@ -67,6 +67,25 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
     return place
 
 
+def kept_copy(address: str, *, cache: Path | None = None) -> Path:
+    """The path of the copy of what is at an address that was used last, without asking whether it has changed there.
+
+    Args:
+        cache: as for `local_copy`.
+
+    Raises:
+        InputError: there is none.
+    """
+    address = address.rstrip("/")
+    cache = (cache or CACHE).expanduser()
+    for folder in sorted(cache.glob(f"{_digest(address)}-*"), key=os.path.getmtime, reverse=True):
+        if _is_used_again(folder):
+            return folder / name_of(address)
+    raise InputError(
+        expected=f"a copy of '{address}' in '{cache}'", found="none", fix="make it once with access to the address"
+    )
+
+
 def _require_inside(name: str, address: str) -> None:
     """Refuses the name of a file whose copy would be outside the cache; a storage accepts any name.
 
@@ -91,8 +110,12 @@ def _fill(folder: Path, name: str, files: list[Found]) -> None:
 
 
 def _key(address: str, files: list[Found]) -> str:
-    described = json.dumps([address, *([one.address, one.size, one.version] for one in files)])
-    return hashlib.sha256(described.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    described = json.dumps([[one.address, one.size, one.version] for one in files])
+    return f"{_digest(address)}-{_digest(described)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _is_used_again(folder: Path) -> bool:
