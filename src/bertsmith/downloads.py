@@ -78,9 +78,14 @@ def kept_copy(address: str, *, cache: Path | None = None) -> Path:
     """
     address = address.rstrip("/")
     cache = (cache or CACHE).expanduser()
-    for folder in sorted(cache.glob(f"{_digest(address)}-*"), key=os.path.getmtime, reverse=True):
-        if _is_used_again(folder):
-            return folder / name_of(address)
+    copies = []
+    for folder in cache.glob(f"{_digest(address)}-*"):
+        with contextlib.suppress(FileNotFoundError):  # another process has deleted it
+            copies.append((folder.stat().st_mtime, folder))
+    for _, folder in sorted(copies, reverse=True):
+        with locked_file(folder, wait=True):
+            if _is_used_again(folder):
+                return folder / name_of(address)
     raise InputError(
         expected=f"a copy of '{address}' in '{cache}'", found="none", fix="make it once with access to the address"
     )
