@@ -1,6 +1,8 @@
 """Local copies of what is at an address, in the memory of this process: complete, current, and bounded."""
 
 import os
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,14 @@ import fsspec
 import pytest
 
 from bertsmith import downloads
+from bertsmith.checkpoints.hub import resolve
 from bertsmith.checkpoints.load import load_any
 from bertsmith.downloads import local_copy
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.library.training import pretrain
+from bertsmith.locks import locked_file
+from bertsmith.planning.run import plan_pretraining
+from bertsmith.remote import Found
 from tasks.task_samples import write_base_model
 
 
@@ -92,3 +99,95 @@ def test_a_model_is_loaded_from_an_address(tmp_path: Path, memory: Any) -> None:
     found, expected = load_any("memory://box/base"), load_any(tmp_path / "base")
     assert found.config == expected.config
     assert all(bool((found.tensors[name] == value).all()) for name, value in expected.tensors.items())
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "a/../../../escaped", "/tmp/escaped"])
+def test_names_that_lead_out_of_the_copy_are_refused(
+    name: str, tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage such as S3 accepts them."""
+    memory.pipe_file("/box/model/config.json", b"{}")
+    files = [Found("memory://box/model/config.json", 2, "", inside) for inside in ("config.json", name)]
+    monkeypatch.setattr(downloads, "find_files", lambda address: (files, True))
+    with pytest.raises(InputError, match=f"names of files inside 'memory://box/model'; found '{name}'") as caught:
+        local_copy("memory://box/model")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*"))
+
+
+def test_an_address_whose_host_is_missing_is_refused(memory: Any) -> None:
+    with pytest.raises(ConfigError, match="expected the host of an address"):
+        local_copy("hdfs:///models/spam")
+
+
+def test_a_copy_that_is_deleted_meanwhile_is_downloaded_again(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe_file("/box/a", b"one")
+    copy = local_copy("memory://box/a")
+    real = Path.stat
+
+    def deleted(path: Path, **options: Any) -> os.stat_result:
+        shutil.rmtree(copy.parent, ignore_errors=True)
+        return real(path, **options)
+
+    with monkeypatch.context() as patch:  # while room is made for another one
+        patch.setattr(Path, "stat", deleted)
+        memory.pipe_file("/box/b", b"two")
+        assert local_copy("memory://box/b").read_bytes() == b"two"
+    assert not copy.exists()
+    assert local_copy("memory://box/a").read_bytes() == b"one"
+
+
+def test_a_copy_in_use_stays_whatever_the_limit(memory: Any) -> None:
+    for name in "ab":
+        memory.pipe_file(f"/box/{name}", b"1" * 40)
+    used, locked = (local_copy(f"memory://box/{name}", limit=60) for name in "ab")
+    assert used.exists()
+    os.utime(locked.parent, (0, 0))
+    memory.pipe_file("/box/c", b"1" * 40)
+    with locked_file(locked.parent):  # another process is about to return it
+        local_copy("memory://box/c", limit=60)
+    assert locked.exists()
+    memory.pipe_file("/box/d", b"1" * 40)
+    local_copy("memory://box/d", limit=60)
+    assert (used.exists(), locked.exists()) == (True, False)
+
+
+def test_a_second_process_waits_for_the_copy_of_the_first(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe_file("/box/a", b"one")
+    real, begun, places = downloads.open_address, threading.Event(), []
+
+    def counted(address: str) -> Any:
+        assert not begun.is_set(), "downloaded twice"
+        begun.set()
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        return real(address)
+
+    second = threading.Thread(target=lambda: places.append(local_copy("memory://box/a")))
+    monkeypatch.setattr(downloads, "open_address", counted)
+    first = local_copy("memory://box/a")
+    second.join()
+    assert places == [first]
+
+
+def test_training_and_planning_refuse_a_corpus_whose_host_is_missing(tmp_path: Path) -> None:
+    for use in (lambda: pretrain("hdfs:///corpus", tmp_path / "run"), lambda: plan_pretraining("hdfs:///corpus")):
+        with pytest.raises(ConfigError, match="expected the host of an address"):
+            use()
+    assert not (tmp_path / "run").exists()
+
+
+def test_offline_a_model_at_an_address_is_read_from_its_copy_or_refused(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("model", "other"):
+        memory.pipe_file(f"/box/{name}/config.json", b"{}")
+    copy = resolve("memory://box/model", cache=tmp_path / "mine")
+    assert copy.is_relative_to(tmp_path / "mine/copies")
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(downloads, "find_files", lambda address: pytest.fail("asked the storage"))
+    assert resolve("memory://box/model/", cache=tmp_path / "mine", offline=True) == copy
+    for address, cache in (("memory://box/other", tmp_path / "mine"), ("memory://box/model", None)):
+        with pytest.raises(InputError, match=f"expected a copy of '{address}' in '.*'; found none; make it once"):
+            resolve(address, cache=cache, offline=True)

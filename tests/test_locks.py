@@ -72,8 +72,8 @@ def test_a_lock_that_was_removed_while_it_was_opened_is_not_taken_for_the_lock(
     flock, lock = locks._flock, tmp_path / "out" / ".lock"
     seen = []
 
-    def removed_meanwhile(descriptor: int, path: Path) -> None:
-        flock(descriptor, path)
+    def removed_meanwhile(descriptor: int, path: Path, *, wait: bool) -> None:
+        flock(descriptor, path, wait=wait)
         seen.append(os.fstat(descriptor).st_ino)
         if len(seen) == 1:
             lock.rename(tmp_path / "gone")

@@ -128,8 +128,11 @@ def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_file(path: Path) -> Iterator[None]:
+def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Holds the lock of a file that grows, or is about to be written, during the block.
+
+    Args:
+        wait: wait until no other process holds it, instead of refusing.
 
     Raises:
         RunError: another process holds the lock, or something else is in its place.
@@ -138,14 +141,14 @@ def locked_file(path: Path) -> Iterator[None]:
     require_local(path)
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(place.with_name(f".{place.name}.lock"), path):
+    with _lock(place.with_name(f".{place.name}.lock"), path, wait=wait):
         yield
 
 
 @contextlib.contextmanager
-def _lock(lock: Path, path: Path) -> Iterator[None]:
+def _lock(lock: Path, path: Path, *, wait: bool = False) -> Iterator[None]:
     try:
-        descriptor = _acquire(lock, path)
+        descriptor = _acquire(lock, path, wait=wait)
     except OSError as error:
         raise RunError(
             expected=f"a writable folder '{lock.parent}'",
@@ -162,13 +165,13 @@ def _lock(lock: Path, path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _acquire(lock: Path, path: Path) -> int:
+def _acquire(lock: Path, path: Path, *, wait: bool) -> int:
     """The descriptor of the lock file, locked and with the id of this process in it."""
     while True:
         descriptor = _open(lock)
         try:
             _require_ours(descriptor, lock)
-            _flock(descriptor, path)
+            _flock(descriptor, path, wait=wait)
             if _is_open(descriptor, lock):
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
@@ -210,16 +213,16 @@ def _foreign(lock: Path, found: str) -> RunError:
     )
 
 
-def _flock(descriptor: int, path: Path) -> None:
+def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
     """Locks the open file, or warns that this is not possible here.
 
     Raises:
-        RunError: another process holds it.
+        RunError: another process holds it, and `wait` is False.
     """
     reason = "this system has no flock"
     if fcntl is not None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             process = "another one"
             if holder := _HOLDER.fullmatch(os.pread(descriptor, 300, 0)):

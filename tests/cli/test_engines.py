@@ -179,7 +179,7 @@ def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model
     there = (*predict, "s3://texts/new/there.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", unanswered)
-        assert "the complete output is kept in" in run(*there, stdin=lines).err
+        assert "the complete output is kept in" in run(*there, stdin=b"other lines\n" * 9).err
     answer = run(*there, "--resume", stdin=lines)
     assert (answer.code, answer.out) == (0, "s3://texts/new/there.jsonl\n"), answer.err
     assert storage.cat_file("texts/new/there.jsonl") == (tmp_path / "here.jsonl").read_bytes()

@@ -121,6 +121,7 @@ def test_workers_get_the_variables_of_storages_and_no_others(monkeypatch, tmp_pa
     assert all(
         name.startswith(("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_", "HADOOP_")) for name in driver.storage
     )
+    assert "127.0.0.1:9" not in f"{driver} {driver!r}"  # Ray may log it, and with it the credentials
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     driver.enter()
     assert os.environ["AWS_ENDPOINT_URL"] == "http://127.0.0.1:9"

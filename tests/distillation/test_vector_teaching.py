@@ -230,3 +230,5 @@ def test_settings_that_do_not_fit_are_one_line(
 def test_a_corpus_at_an_address_is_refused(teacher: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a corpus in a folder"):
         distill_corpus(teacher, "memory://corpus", tmp_path / "run", **FAST)
+    with pytest.raises(ConfigError, match="expected the host of an address"):
+        distill_corpus(teacher, "hdfs:///corpus", tmp_path / "run", **FAST)

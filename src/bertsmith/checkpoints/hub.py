@@ -12,7 +12,7 @@ import huggingface_hub
 import bertsmith
 from bertsmith.addresses import address_of
 from bertsmith.checkpoints.weights import WEIGHT_FILES
-from bertsmith.downloads import local_copy
+from bertsmith.downloads import kept_copy, local_copy
 from bertsmith.errors import InputError
 
 STARTER = "starter"
@@ -69,10 +69,11 @@ def resolve(
 
     Args:
         source: a path, an address such as `s3://bucket/model`, "starter" for the model in the package, or an id.
-        cache: folder of fetched models; by default the one that all tools for the hub share.
+        cache: folder of fetched models; by default the one that all tools for the hub share. Copies of what is at an
+            address are in its folder `copies`, by default in `downloads.CACHE`.
         endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
-        offline: look in the cache only.
+        offline: look in the cache only; from an address, the copy that was used last.
 
     Raises:
         InputError: the path does not exist; the hub has no such model; the hub cannot be reached and the cache has no
@@ -80,8 +81,10 @@ def resolve(
     """
     if Path(source).exists():
         return Path(source)
-    if address_of(source) is not None:
-        return local_copy(source)
+    address = address_of(source)
+    if address is not None:
+        copies = None if cache is None else Path(cache) / "copies"
+        return kept_copy(address, cache=copies) if offline else local_copy(source, cache=copies)
     if str(source) == STARTER:
         return _STARTER_FOLDER
     if not is_hub_id(source):

@@ -49,7 +49,7 @@ def load_any(
             for the model in the package, or an id such as `google-bert/bert-base-uncased`.
         rules: text rules to use instead of those of the folder.
         allow_unknown: skip tensors with unknown names, and report them.
-        cache, endpoint, offline: see `hub.resolve`; used only for an id.
+        cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
 
     Raises:
         InputError: there is no model that can be read.

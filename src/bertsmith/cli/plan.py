@@ -21,7 +21,9 @@ def plan(
     json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text; --rates reads it")] = False,
     **values: Any,
 ) -> None:
-    """Say what a pre-training will take: memory, steps, hours, price, and what drives them; nothing is written.
+    """Say what a pre-training will take: memory, steps, hours, price, and what drives them.
+
+    Nothing is written but the index of a corpus at an address, which the run needs too.
 
     It takes the options of `pretrain`; without a budget, the plan is for --passes over the corpus. The rates are those
     of a few real steps on this machine. For a GPU that is not here, --device names it (a10, a100, a100-40, h100,

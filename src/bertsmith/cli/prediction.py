@@ -216,10 +216,13 @@ def predict(
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
     held = contextlib.ExitStack()
     place = None if out is None else held.enter_context(staged(out, replace=replace))
-    if resume and place is not None and place != out and place.exists():
-        note(f"the predictions in '{place}' are complete; they are uploaded")
-        answered: Iterator[tuple[Example, Prediction]] = iter(())
-    elif data is not None:
+    answered: Iterator[tuple[Example, Prediction]]
+    is_again = resume and place is not None and place != out and place.exists()
+    if is_again:
+        note(
+            f"'{place}', whose upload failed, does not say from which lines and models it is; they are predicted again"
+        )
+    if data is not None:
         options = {
             "device": device,
             "precision": precision,
@@ -247,7 +250,7 @@ def predict(
             engine=engine,
             out=place,
             resume=resume,
-            replace=replace,
+            replace=replace or is_again,
         )
     elif submission is not None:
         written = lines.write_submission(

@@ -207,14 +207,28 @@ def _connected(engine: str) -> Iterator[Any]:
         yield ray
         return
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
+    with _start_in_words(address):
         if address == "local":
             ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
             _require_answer(address)
             ray.init(address=address, **quiet)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _start_in_words(address: str) -> Iterator[None]:
+    """Turns what Ray raises if it cannot start or join a cluster into one line.
+
+    It catches everything (decision 0025), because Ray raises `Exception` itself if a node does not start in time. Other
+    classes that are not expected are raised again.
+    """
+    try:
+        yield
     except Exception as error:
-        # Ray raises the class itself if a node does not start in time.
         if type(error) is not Exception and not isinstance(error, _NO_CLUSTER):
             raise
         raise RunError(
@@ -222,10 +236,6 @@ def _connected(engine: str) -> Iterator[Any]:
             found=_first_line(error),
             fix="start one (ray start --head), or use --engine ray for one of this machine",
         ) from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _require_answer(address: str) -> None:
@@ -247,7 +257,7 @@ class _Driver:
 
     folder: str
     code: Mapping[str, str]
-    storage: Mapping[str, str]
+    storage: Mapping[str, str] = dataclasses.field(repr=False)  # Ray may log arguments
 
     @staticmethod
     def this() -> "_Driver":

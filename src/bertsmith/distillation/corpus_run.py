@@ -35,6 +35,7 @@ from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.processes.distributed import locked_by_first_rank, on_first_rank, started_before
 from bertsmith.progress import counted, tell, warn
+from bertsmith.remote import require_host
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import require
 from bertsmith.training.result import TrainResult
@@ -80,6 +81,7 @@ def distill_corpus(
         BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
+    require_host(corpus)
     rank = Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)

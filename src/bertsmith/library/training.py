@@ -35,6 +35,7 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
 from bertsmith.progress import said_once, tell
+from bertsmith.remote import require_host
 from bertsmith.reports.html import page_place
 from bertsmith.results.finished_run import TABLE_FILE
 from bertsmith.results.report import is_finetuning, write_finetuning_report
@@ -267,7 +268,7 @@ def pretrain(
     """The result of pre-training a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
 
     Args:
-        corpus: a folder that `build_corpus` wrote.
+        corpus: a folder that `build_corpus` wrote, or its address.
         out: the run folder; new, unless `resume`.
         recipe: where the settings that are not given come from: "auto" (the default) or "2018", the paper's. A resumed
             run keeps its own.
@@ -280,6 +281,7 @@ def pretrain(
         BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
     require_path(corpus, "the corpus")
+    require_host(corpus)
     require_path(out, "the run folder")
     if recipe is not None:
         settings["recipe"] = recipe

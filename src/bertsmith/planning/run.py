@@ -23,6 +23,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.products.work import Work
 from bertsmith.progress import counted
+from bertsmith.remote import require_host
 from bertsmith.runtime import TRAINING_TOKENS, Rank, Runtime, choose
 from bertsmith.settings import require, split_settings
 from bertsmith.training.budget import Durations, trial_plans
@@ -52,6 +53,7 @@ def plan_pretraining(corpus: Path | str, **settings: Any) -> RunPlan:
     Raises:
         BertsmithError: the corpus or a setting is invalid, or they do not fit; the message says which.
     """
+    require_host(corpus)
     known = [PlanSettings, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
     own = PlanSettings(**split_settings(settings, known)[PlanSettings])
     others = {name: value for name, value in settings.items() if name not in vars(own)}
