@@ -32,6 +32,18 @@ def test_the_operators_of_this_torch_are_found() -> None:
     assert onednn.has_int8_products()
 
 
+@pytest.mark.skipif("avx2" not in runtime._cpu_flags(), reason="oneDNN may lack these products here")
+def test_the_default_device_and_dtype_of_torch_do_not_matter() -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            assert onednn.has_packed_products()
+            assert onednn.has_int8_products()
+    finally:
+        torch.set_default_dtype(before)
+
+
 @pytest.mark.parametrize("namespace", ["mkldnn", "onednn"])
 def test_absent_operators_are_found(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops, namespace, SimpleNamespace())

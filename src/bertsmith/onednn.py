@@ -53,7 +53,10 @@ def has_int8_products() -> bool:
     x, weight, bias = _numbers()
     exact = x @ weight.T + bias
     numbers, integers = (x / _STEP + _ZERO).to(torch.uint8), (weight / _STEP).to(torch.int8)
-    scale, zeros = torch.full((_O,), _STEP), torch.zeros(_O, dtype=torch.int64)
+    scale, zeros = (
+        torch.full((_O,), _STEP, dtype=torch.float32, device="cpu"),
+        torch.zeros(_O, dtype=torch.int64, device="cpu"),
+    )
     product = torch.ops.onednn
     try:
         given = (numbers, _STEP, _ZERO, product.qlinear_prepack(integers, None), scale, zeros)
@@ -69,11 +72,13 @@ def has_int8_products() -> bool:
 
 
 def _numbers() -> "tuple[Tensor, Tensor, Tensor]":
-    """Inputs [T, K], weights [O, K] and bias [O], float32: multiples of `_STEP` from -1 to 1."""
+    """Inputs [T, K], weights [O, K] and bias [O], float32 on the CPU: multiples of `_STEP` from -1 to 1."""
     import torch
 
     def cycle(rows: int, columns: int) -> "Tensor":
-        return ((torch.arange(rows * columns) * 7) % 17 - 8).float().mul(_STEP).reshape(rows, columns)
+        # Neither torch's default device nor its default dtype may decide what is cached for the process.
+        numbers = torch.arange(rows * columns, device="cpu") * 7 % 17 - 8
+        return numbers.to(torch.float32).mul(_STEP).reshape(rows, columns)
 
     return cycle(_T, _K), cycle(_O, _K), cycle(1, _O)[0]
 

@@ -224,6 +224,17 @@ def test_a_model_that_has_read_little_is_reported_with_the_command_for_a_new_one
     assert line.endswith("`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`")
 
 
+def test_with_a_new_model_as_an_arm_the_forecast_keeps_the_vocabulary_and_advises_no_new_one(
+    base: Path, domain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"steps": 3, "max_length": 32, "device": "cpu"}
+    monkeypatch.setattr(preparation, "ENOUGH_WORDS", 2_000)
+    assert forecast_adaptation(base, [domain], **options).settings.vocabulary == "new"
+    forecast = forecast_adaptation(base, [domain], from_scratch=True, **options)
+    assert forecast.settings.vocabulary == "keep"
+    assert not any(line.startswith("choice: ") or "--vocabulary new" in line for line in forecast.lines())
+
+
 def test_nothing_is_said_about_a_model_that_has_read_much_or_an_unknown_number_of_tokens(
     domain: Path, tmp_path: Path
 ) -> None:

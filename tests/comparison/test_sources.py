@@ -125,11 +125,12 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     assert "\n" not in str(error.value)
     assert sorted(path.name for path in bench.models.iterdir()) == ["awd-lstm", "text"]
     bench = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 40), dev=bench.data.dev))
-    whole, resumed = task_text.pretrain, []
+    whole, resumed, results = task_text.pretrain, [], []
 
     def killed(*arguments, resume, **more):
         result = whole(*arguments, resume=resume, **more)
         resumed.append(resume)
+        results.append(result)
         if not resume:
             raise KeyboardInterrupt
         return result
@@ -140,10 +141,17 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     (place,) = bench.models.glob("target-*")
     before = (place / "continued" / "run" / "model" / "model.safetensors").read_bytes()
     made = target.make(bench, 1, tmp_path)
-    # What it ended with is found again, whether or not the end of the run had been noted.
-    assert resumed in ([False], [False, True])
+    # Its costs had not been noted, so the finished run is opened again; no step is repeated.
+    assert resumed == [False, True]
     assert (Path(made.path) / "model" / "model.safetensors").read_bytes() == before
-    assert made.costs["processor_seconds"] > target.base.make(bench, 1, tmp_path).costs["processor_seconds"]
+    costs = target.base.make(bench, 1, tmp_path).costs
+    assert results[1].tokens == results[0].tokens > 0
+    assert made.costs["tokens"] == costs["tokens"] + results[0].tokens
+    for name in ("processor_seconds", "seconds"):
+        assert made.costs[name] == pytest.approx(costs[name] + getattr(results[1], name), abs=0.002)
+    (place / "made.json").unlink()
+    assert target.make(bench, 1, tmp_path).costs == made.costs
+    assert len(resumed) == 2
 
 
 def test_an_objective_of_its_own_makes_another_network(text, tmp_path):

@@ -21,10 +21,11 @@ from bertsmith.checkpoints.load import convert
 from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
-from bertsmith.files import read_json, read_json_lines
+from bertsmith.files import read_json, read_json_lines, write_json
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.locks import locked_folder
 from bertsmith.model_files.metadata import read_metadata
+from bertsmith.pretraining import run as run_module
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.summary import summary_lines
@@ -55,7 +56,7 @@ def corpus(tmp_path_factory) -> Path:
     return write_corpus(folder, documents, WordPieceTokenizer(VOCABULARY, TextRules()))
 
 
-def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=None, train=None, **changes: object):
+def run(corpus, out, *, resume=False, steps=6, data=None, train=None, by_processor=False, **changes):
     return pretrain(
         corpus,
         out,
@@ -63,6 +64,7 @@ def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=N
         PretrainingDataSettings(**{"max_length": 32, **(data or {})}),
         TrainSettings(**{"steps": steps, "log_every": 1, "save_every": 2, **(train or {})}),
         resume=resume,
+        by_processor=by_processor,
     )
 
 
@@ -132,6 +134,30 @@ def test_a_compiled_run_has_the_curve_of_another_and_resumes_to_its_own_bytes(co
         for out in (straight, plain)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_resumed_run_keeps_counting_processor_time(corpus, tmp_path, monkeypatch):
+    clocks, whole = [], run_module.train
+
+    def seen(*arguments, clock, **more):
+        clocks.append(clock.by_processor)
+        return whole(*arguments, clock=clock, **more)
+
+    monkeypatch.setattr(run_module, "train", seen)
+    place, given = tmp_path / "run", {"steps": 2, "data": {}, "train": {"save_every": 1}}
+    run(corpus, place, by_processor=True, **given)
+    run(corpus, place, resume=True, **given)
+    assert clocks == [True, True]
+    assert read_json(place / "settings.json")["settings"]["clock"] == {"by_processor": True}
+    # Earlier releases did not record it; the caller says it again.
+    record = read_json(place / "settings.json")
+    del record["settings"]["clock"]
+    write_json(place / "settings.json", record)
+    run(corpus, place, resume=True, **given)
+    assert "clock" not in read_json(place / "settings.json")["settings"]
+    run(corpus, place, resume=True, by_processor=True, **given)
+    assert clocks[2:] == [False, True]
+    assert read_json(place / "settings.json")["settings"]["clock"] == {"by_processor": True}
 
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
 from bertsmith.files import read_json
+from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import model_tensors
@@ -161,6 +162,26 @@ def test_a_budget_of_processor_time_is_kept_to_two_percent(tmp_path, monkeypatch
     assert processor.now == pytest.approx(1200, rel=0.02)
     assert (result.processor_seconds, result.seconds) == (2 * processor.now, 7 * processor.now)
     assert len(run.resolved.get("replanned", "").split(",")) < 50, "few changes, not one at every look"
+
+
+@pytest.mark.parametrize(
+    ("rank", "device", "found"), [(Rank(index=1, count=2), "cpu", "2 processes"), (Rank(), "cuda:0", "the device cuda")]
+)
+def test_processor_time_is_that_of_one_process_on_a_cpu(tmp_path, rank, device, found):
+    with pytest.raises(ConfigError, match=f"^expected one process on a CPU .*; found {found}.*; count wall") as error:
+        RunClock.of_run(tmp_path, rank, device, by_processor=True, resume=False)
+    assert "\n" not in str(error.value)
+    assert not RunClock.of_run(tmp_path, rank, device, by_processor=False, resume=False).by_processor
+
+
+def test_a_number_of_threads_that_changes_does_not_change_the_time(monkeypatch):
+    processor = Clock()
+    monkeypatch.setattr(time, "process_time", processor)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    clock = RunClock(by_processor=True)
+    processor.now = 80.0
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert clock.elapsed() == clock.spent() == 20
 
 
 def test_the_processor_time_of_a_resumed_run_is_that_of_all_its_parts(tmp_path, monkeypatch):

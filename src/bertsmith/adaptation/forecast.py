@@ -48,6 +48,7 @@ class Forecast:
         settings: those of the adaptation, with the way that was chosen.
         tokens_read: tokens of the pre-training of the model; None if unknown, as in a model of another tool.
         is_chosen: whether the way was chosen by `AUTO`.
+        from_scratch: whether a new model is trained in any case, as an arm of its own.
         is_wordpiece: whether the pieces of the model are WordPieces, so that there are other ways than `KEEP`.
         notes: what the model lacks, a sentence each.
     """
@@ -61,6 +62,7 @@ class Forecast:
     settings: AdaptationSettings
     tokens_read: int | None = None
     is_chosen: bool = False
+    from_scratch: bool = False
     is_wordpiece: bool = True
     notes: tuple[str, ...] = ()
 
@@ -101,7 +103,7 @@ class Forecast:
         return [line for is_wrong, line in self._checks() if is_wrong]
 
     def _choice(self) -> Iterator[str]:
-        """The line that says why a new model is trained although nobody asked for one."""
+        """The line that says why a new model is trained although none was requested."""
         if self.is_chosen and self.settings.vocabulary == NEW:
             yield (
                 f"choice: a new model of the domain, because MODEL has read only {amount(self.tokens_read or 0)} "
@@ -122,13 +124,14 @@ class Forecast:
 
     def _checks(self) -> Iterator[tuple[bool, str]]:
         before, kind = self.before, self.settings.vocabulary
+        has_new = kind == NEW or self.from_scratch
         read = f"the model has read only {amount(self.tokens_read or 0)} tokens"
         command = "`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`"
         yield (
             before.unknown_rate > UNKNOWN_SHARE,
             f"{before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model: the text has letters "
             "that it lacks. Use a model of this language"
-            + (", or --vocabulary new if there is much text" if self.is_wordpiece and kind != NEW else ""),
+            + (", or --vocabulary new if there is much text" if self.is_wordpiece and not has_new else ""),
         )
         yield (
             self.is_wordpiece and before.unknown_rate <= UNKNOWN_SHARE and before.whole_rate < WHOLE_SHARE,
@@ -136,12 +139,12 @@ class Forecast:
             "probably in another language than that of the model. Check the text, or use a model of its language",
         )
         yield (
-            self.has_read_little and kind != NEW and self.words >= ENOUGH_WORDS,
+            self.has_read_little and not has_new and self.words >= ENOUGH_WORDS,
             f"{read}, and a new model of the domain was the better start for a task after so little pre-training: "
             f"{command}",
         )
         yield (
-            self.has_read_little and kind != NEW and self.words < ENOUGH_WORDS,
+            self.has_read_little and not has_new and self.words < ENOUGH_WORDS,
             f"{read}; give at least {ENOUGH_WORDS:,} words of text and train a new model of the domain, which was the "
             f"better start for a task after so little pre-training: {command}",
         )

@@ -66,11 +66,13 @@ def prepare(
     reading: ReadingSettings,
     *,
     general: Sequence[Path] | None = None,
+    from_scratch: bool = False,
 ) -> Prepared:
     """The model and the text, read and checked, with the vocabulary of the adapted model.
 
     Args:
         general: files of general text; if empty, the documentation on this machine; None to read none.
+        from_scratch: a new model is trained in any case, so that `AUTO` continues from this one.
 
     Raises:
         ConfigError: the model does not predict masked pieces, or has no WordPieces to extend or replace.
@@ -83,7 +85,8 @@ def prepare(
     chosen = settings
     if settings.vocabulary == AUTO:
         read = folder.metadata.all_tokens if is_wordpiece(before) else None
-        chosen = dataclasses.replace(settings, vocabulary=way_for(read, text.words))
+        way = KEEP if from_scratch else way_for(read, text.words)
+        chosen = dataclasses.replace(settings, vocabulary=way)
     require_enough(text, chosen)
     others = () if general is None else general_text(general, reading, most_words=settings.score_words)
     tokenizer, added = _vocabulary_of(before, text, chosen)
@@ -105,6 +108,7 @@ def prepare(
             training_speed(load_pretrained(folder).model, length, runtime),
             chosen,
             is_chosen=chosen is not settings,
+            from_scratch=from_scratch,
         ),
         max_length=length,
         settings=chosen,
@@ -142,6 +146,7 @@ def _forecast(
     settings: AdaptationSettings,
     *,
     is_chosen: bool,
+    from_scratch: bool,
 ) -> Forecast:
     before = folder.require_tokenizer()
     figures = figures_of(before, text.held_out_words, "before")
@@ -155,6 +160,7 @@ def _forecast(
         settings=settings,
         tokens_read=folder.metadata.all_tokens,
         is_chosen=is_chosen,
+        from_scratch=from_scratch,
         is_wordpiece=is_wordpiece(before),
         notes=tuple(_notes(folder)),
     )

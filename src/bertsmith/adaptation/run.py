@@ -24,7 +24,7 @@ from bertsmith.adaptation.forecast import Forecast, figures_of
 from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from bertsmith.adaptation.preparation import Prepared, has_masked_lm_head, prepare, prepared_from_scratch
 from bertsmith.adaptation.report import DOMAIN, GENERAL, fragmentation, lines_below, loss_values, table_of, write_report
-from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, KEEP, AdaptationSettings
+from bertsmith.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
@@ -78,18 +78,20 @@ class AdaptationResult:
         return lines_below(self.report)
 
 
-def forecast_adaptation(model: str | Path, texts: Sequence[str | Path], **settings: Any) -> Forecast:
+def forecast_adaptation(
+    model: str | Path, texts: Sequence[str | Path], *, from_scratch: bool = False, **settings: Any
+) -> Forecast:
     """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained.
 
     Args:
-        model, texts, settings: as in `adapt`.
+        model, texts, from_scratch, settings: as in `adapt`.
 
     Raises:
         BertsmithError: as in `adapt`.
     """
     parts = split_settings(settings, [AdaptationSettings, ReadingSettings])
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
-    return prepare(load_any(model), _paths(texts), chosen, reading).forecast
+    return prepare(load_any(model), _paths(texts), chosen, reading, from_scratch=from_scratch).forecast
 
 
 @in_process_group
@@ -136,10 +138,8 @@ def adapt(
     out, rank = Path(out), Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
-    if chosen.vocabulary == AUTO and (resume or from_scratch):
-        way = (
-            result_of_first_rank(lambda: _way_of_run(out), rank) if resume else KEEP
-        )  # the new model is an arm of its own
+    if chosen.vocabulary == AUTO and resume:
+        way = result_of_first_rank(lambda: _way_of_run(out), rank)
         chosen = dataclasses.replace(chosen, vocabulary=way)
     folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
     domain_task = spec = data = None
@@ -152,7 +152,9 @@ def adapt(
             seeds=seeds,
         )
         spec, data = domain_task.read(folder)
-    prepared = on_every_rank(lambda: prepare(folder, paths, chosen, reading, general=general_paths), rank)
+    prepared = on_every_rank(
+        lambda: prepare(folder, paths, chosen, reading, general=general_paths, from_scratch=from_scratch), rank
+    )
     new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
     for note in prepared.text.notes:
         warn(note)

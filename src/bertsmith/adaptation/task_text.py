@@ -5,6 +5,7 @@
     RUN/continued/text.json   what was read, with digests, and the budget
     RUN/continued/corpus/     its token shards, made with the model's own tokenizer
     RUN/continued/run/        the pre-training run; fine-tuning starts from its model/
+    RUN/continued/costs.json  the seconds, processor seconds and tokens of that run, over all resumed parts
 
 The text has no labels. The objective is that of the model: masked LM, or the next piece if it reads left to right.
 
@@ -38,6 +39,7 @@ from bertsmith.settings import require, require_number
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.budget import BudgetError
+from bertsmith.training.result import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
@@ -45,7 +47,7 @@ ROW_LENGTH = 128
 LEAST_WINDOWS = 4  # of each track of a recurrent model
 HELD_OUT = 0.02
 UNKNOWN_SHARE = 0.01  # of the tokens, above which a warning says that the vocabulary does not fit
-TEXT_FILE = "text.json"
+TEXT_FILE, COSTS_FILE = "text.json", "costs.json"
 _TABLES = (".csv", ".tsv")
 
 
@@ -155,11 +157,11 @@ def continue_pretraining(
     with locked_by_first_rank(out, rank):
         if resume:
             on_first_rank(lambda: _require_same(place / TEXT_FILE, record), rank)
-        if result_of_first_rank(model.is_dir, rank):
+        if result_of_first_rank(lambda: _is_finished(place), rank):
             return model
         try:
             on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
-            _pretrain(folder.config, str(source), text, place, device, precision, seed, rank, by_processor)
+            result = _pretrain(folder.config, str(source), text, place, device, precision, seed, rank, by_processor)
         except (InputError, ConfigError) as error:
             # Nothing is trained yet, and the folder would only block the next attempt.
             if not (resume or rank.index):
@@ -169,6 +171,8 @@ def continue_pretraining(
                 fix += ", in a new run" if resume else ""
                 raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
             raise
+        costs = {name: getattr(result, name) for name in ("processor_seconds", "seconds", "tokens")}
+        on_first_rank(lambda: write_json(place / COSTS_FILE, costs), rank)
         # What is left to do needs the model alone.
         on_first_rank(RunFolder.open(place / "run").clear, rank)
     return model
@@ -177,6 +181,12 @@ def continue_pretraining(
 def continued_model(out: Path) -> Path:
     """The model folder in RUN that `continue_pretraining` writes."""
     return out / CONTINUED / "run" / "model"
+
+
+def continued_costs(out: Path) -> dict[str, float]:
+    """The costs that `continue_pretraining` recorded in RUN; empty if an earlier release finished it."""
+    path = out / CONTINUED / COSTS_FILE
+    return dict(read_json(path)) if path.is_file() else {}
 
 
 def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]:
@@ -195,6 +205,13 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
     for sentences in dict.fromkeys(map(tuple, groups.values())):
         if sentences:
             yield Document(source, list(sentences))
+
+
+def _is_finished(place: Path) -> bool:
+    """Whether the model is written, and its costs, unless an earlier release, which recorded none, finished the run."""
+    if not (place / "run" / "model").is_dir():
+        return False
+    return (place / COSTS_FILE).is_file() or RunFolder.open(place / "run").last_step() is None
 
 
 def _row_length(config: EncoderConfig) -> int:
@@ -222,7 +239,7 @@ def _pretrain(
     seed: int,
     rank: Rank,
     by_processor: bool,
-) -> None:
+) -> TrainResult:
     """Starts or resumes the run."""
     settings = settings_from_recipe(
         {
@@ -238,7 +255,7 @@ def _pretrain(
         }
     )
     is_resumed = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
-    pretrain(place / "corpus", place / "run", *settings, resume=is_resumed, by_processor=by_processor)
+    return pretrain(place / "corpus", place / "run", *settings, resume=is_resumed, by_processor=by_processor)
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:

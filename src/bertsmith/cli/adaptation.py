@@ -84,7 +84,7 @@ def adapt(
     if check:
         others = {
             "--out": out, "--general": general, "--task": task, "--train": train, "--dev": dev, "--seeds": seeds,
-            "--from-scratch": from_scratch or None, "--resume": resume or None,
+            "--resume": resume or None,
         }  # fmt: skip
         idle = [name for name, value in others.items() if value is not None]
         require(
@@ -93,7 +93,7 @@ def adapt(
             found=", ".join(idle),
             fix="leave them out; nothing is written or trained",
         )
-        forecast = forecast_adaptation(model, texts, **given(values))
+        forecast = forecast_adaptation(model, texts, from_scratch=from_scratch, **given(values))
         if json:
             print_json(forecast.to_dict())
         else:

@@ -166,7 +166,7 @@ def with_settings(
 
 
 def _marks(parameter: inspect.Parameter) -> Sequence[object]:
-    """What stands next to the type of a parameter in `Annotated`."""
+    """The other arguments of `Annotated` in the type of a parameter."""
     return getattr(parameter.annotation, "__metadata__", ())
 
 

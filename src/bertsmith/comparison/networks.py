@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import locate
 from bertsmith.comparison.bench import Bench
-from bertsmith.comparison.sources import SEED, Kept, Made, Source, timed
+from bertsmith.comparison.sources import SEED, Kept, Made, Source
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import digest_bytes, write_text
@@ -116,12 +116,12 @@ class ContinuedOnTask(Kept):
         return {**self.base.record(bench), "name": self.name, "task_texts": _digest_of_texts(bench)}
 
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
-        """See `Kept.make_in`; the costs include those of the first pre-training.
+        """See `Kept.make_in`; the costs are those of both pre-trainings, over all resumed parts.
 
         Raises:
             ConfigError: the time of the second part is too short for a step, or the texts for a row.
         """
-        from bertsmith.adaptation.task_text import TaskText, continue_pretraining, documents_of
+        from bertsmith.adaptation.task_text import TaskText, continue_pretraining, continued_costs, documents_of
 
         base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()
         text = place.with_name(f"{place.name}.jsonl")
@@ -129,34 +129,34 @@ class ContinuedOnTask(Kept):
         write_text(text, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in documents))
         minutes = None if budget.minutes is None else CONTINUED_SHARE * budget.minutes
         steps = None if budget.tokens is None else max(1, int(CONTINUED_SHARE * budget.tokens / (MOST_TRACKS * WINDOW)))
-        with timed() as spent:
-            try:
-                continue_pretraining(
-                    base.path,
-                    place,
-                    TaskText(
-                        path=text,
-                        task=bench.spec.name,
-                        train=None,
-                        columns=ColumnSettings(),
-                        minutes=minutes,
-                        steps=steps,
-                    ),
-                    device=bench.device,
-                    seed=SEED,
-                    resume=resume,
-                    by_processor=bench.counts_processor_time,
-                )
-            except (ConfigError, InputError) as error:
-                shutil.rmtree(place, ignore_errors=True)
-                raise ConfigError(
-                    expected=f"texts and time enough for {self.name}, which gets {CONTINUED_SHARE:.0%} of the budget",
-                    found=error.found,
-                    fix="allow more with --minutes or --tokens, or leave systems on it out of --systems",
-                ) from None
-            finally:
-                text.unlink()
-        return {name: round(base.costs[name] + spent[name], 3) for name in spent}
+        try:
+            continue_pretraining(
+                base.path,
+                place,
+                TaskText(
+                    path=text,
+                    task=bench.spec.name,
+                    train=None,
+                    columns=ColumnSettings(),
+                    minutes=minutes,
+                    steps=steps,
+                ),
+                device=bench.device,
+                seed=SEED,
+                resume=resume,
+                by_processor=bench.counts_processor_time,
+            )
+        except (ConfigError, InputError) as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise ConfigError(
+                expected=f"texts and time enough for {self.name}, which gets {CONTINUED_SHARE:.0%} of the budget",
+                found=error.found,
+                fix="allow more with --minutes or --tokens, or leave systems on it out of --systems",
+            ) from None
+        finally:
+            text.unlink()
+        costs = continued_costs(place)
+        return {name: round(value + costs.get(name, 0), 3) for name, value in base.costs.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

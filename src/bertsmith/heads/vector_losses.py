@@ -18,9 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.heads.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.model.layers import linear
-
-NO_TEXT = -1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class VectorLoss:
     @property
     def is_sum(self) -> bool:
         """Whether it is a sum over units, so that each micro-batch has its own share."""
-        return self.objective not in ("cosent", "ranking")
+        return self.objective not in (COSENT, RANKING)
 
     def of(self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int) -> Tensor:
         """The loss of some units, fp32.
@@ -62,23 +61,23 @@ class VectorLoss:
         self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int
     ) -> Tensor:
         first = counts.cumsum(0) - counts
-        if self.objective == "ranking":
+        if self.objective == RANKING:
             return _ranking(vectors, counts, first, targets, self.scale)
         anchors, seconds = vectors[first], vectors[first + 1]
-        if self.objective in ("softmax", "infersent"):
+        if self.objective in WITH_LAYER:
             parts = [anchors, seconds, (anchors - seconds).abs()]
-            parts += [anchors * seconds] if self.objective == "infersent" else []
+            parts += [anchors * seconds] if self.objective == INFERSENT else []
             return _softmax(parts, targets, layer) / total
-        if self.objective == "triplet":
+        if self.objective == TRIPLET:
             others = vectors[first + 2]
             near, far = ((anchors - side).norm(dim=1) for side in (seconds, others))
             return F.relu(near - far + self.margin).sum() / total
         cosines = F.cosine_similarity(anchors, seconds)
-        if self.objective == "margin":
+        if self.objective == MARGIN:
             return (cosines - F.cosine_similarity(anchors, vectors[first + 2]) - targets).square().sum() / total
-        if self.objective == "cosine":
+        if self.objective == COSINE:
             return (cosines - targets).square().sum() / total
-        assert self.objective == "cosent", self.objective
+        assert self.objective == COSENT, self.objective
         return _cosent(cosines * self.scale, targets)
 
 

@@ -26,6 +26,7 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
+from bertsmith.heads.vector_objectives import MARGIN
 from bertsmith.library.inputs import require_path
 from bertsmith.locks import require_new_or_started, require_new_run
 from bertsmith.outputs import PAGE, require_output
@@ -57,7 +58,6 @@ from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.similarity import MARGIN
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings

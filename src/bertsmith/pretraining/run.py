@@ -46,7 +46,7 @@ from bertsmith.products.compiled import compile_layers
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, Runtime, choose
 from bertsmith.settings import from_dict, require, to_dict
-from bertsmith.training.clock import Clock
+from bertsmith.training.clock import BY_PROCESSOR, Clock
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import BUDGETS, TrainSettings
@@ -82,7 +82,7 @@ def pretrain(
             `torchrun` has restarted the processes, the run that they had started is resumed in any case.
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces.
-        by_processor: a budget in minutes counts processor time, see `Clock`; for a single process on a CPU.
+        by_processor: a budget in minutes counts processor time, see `Clock.of_run`; for a single process on a CPU.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -103,8 +103,8 @@ def pretrain(
         fix="leave one out",
     )
     with process_group(rank, runtime.torch_device):
-        clock = Clock(by_processor=by_processor)
         is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
+        clock = Clock.of_run(Path(out), rank, runtime.device, by_processor=by_processor, resume=is_resumed)
         return _pretrain(
             Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime, clock
         )
@@ -142,6 +142,7 @@ def _pretrain(
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
+        **clock.record(),
     }
     digests = {
         "corpus": digest_file(source.folder / MANIFEST),
@@ -153,9 +154,8 @@ def _pretrain(
     # What does not fit is refused before there is a folder.
     workload = workload_of(model, source, data, runtime, settings, teaching)
     with locked_by_first_rank(out, rank, create=not resume):
-        free = result_of_first_rank(lambda: _may_change(out, resume), rank)
+        free = (*result_of_first_rank(lambda: _may_change(out, resume), rank), BY_PROCESSOR)
         run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
-
         if run.last_step() is None:
             if settings.initialization == "corpus":
                 initialize_from_corpus(model, source, training.seed)

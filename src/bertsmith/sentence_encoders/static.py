@@ -24,11 +24,12 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.files import require_outside
+from bertsmith.heads.vector_objectives import COSINE
 from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.similarity import COSINE, vector_spec
+from bertsmith.tasks.similarity import vector_spec
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.loading import load_embedder

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
+from bertsmith.heads.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, NO_TEXT, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.metrics.numbers import pearson, spearman
 from bertsmith.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
 from bertsmith.metrics.vectors import cosines
@@ -39,10 +40,6 @@ from bertsmith.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bertsmith.heads.task_head import Head
 
-OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
-COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
-WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels are told apart by a layer that only training has
-NO_TEXT = -1  # the id of a text that a unit does not have
 SCORES = ("spearman", "pearson")
 LABELLED = ("average_precision", "accuracy")
 PARTNERS = ("recall@1", "mrr@10")
