@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from harness import machine, machine_label, write_result
+from labelled_rows import Row, rows_of
 
 import bertsmith
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
@@ -49,27 +50,6 @@ LABELLED, UNLABELLED, MOST_DEV = 1_000, 1_500, 1_000
 EPOCHS, RATE = 1.5, 2e-4  # of the students, with the teacher
 PRUNED = (0.25, 0.5)
 TOKENS, ROWS = 128, 8
-Row = tuple[str, str]
-
-
-def trec(path: Path) -> list[Row]:
-    """Questions with their coarse labels."""
-    lines = path.read_text(encoding="latin-1").splitlines()
-    return [(text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in lines)]
-
-
-def rows_of(task: str, data: Path) -> tuple[list[Row], list[Row]]:
-    """The training and the dev rows of a task, text and label."""
-    if task == "trec":
-        return trec(data / "cls/nltk/qc/train.txt"), trec(data / "cls/nltk/qc/test.txt")
-    if task == "sst-2":
-        parts = []
-        for name in ("train", "dev"):
-            lines = (data / f"glue/SST-2/{name}.tsv").read_text(encoding="utf-8").splitlines()[1:]
-            parts.append([(text.strip(), label) for text, label in (line.split("\t") for line in lines)])
-        return parts[0], parts[1]
-    found = json.loads((data / "cls/clinc150/data_full.json").read_text(encoding="utf-8"))
-    return [(text, label) for text, label in found["train"]], [(text, label) for text, label in found["val"]]
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

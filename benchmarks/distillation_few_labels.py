@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, machine_label, write_result
+from labelled_rows import rows_of
 
 import bertsmith
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
@@ -46,7 +47,6 @@ from bertsmith.distillation.settings import WITHOUT
 from bertsmith.distillation.students import with_layers
 from bertsmith.files import read_json, write_json
 from bertsmith.randomness import generator
-from distillation import rows_of
 
 MOST_DEV = 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples

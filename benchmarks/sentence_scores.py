@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from labelled_rows import rows_of
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.metrics.vectors import unit
@@ -31,7 +32,6 @@ from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, s
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
-from distillation import rows_of
 
 Table = list[list[str]]
 TFIDF = "TF-IDF"

@@ -42,8 +42,8 @@ domain. Made by `tools/make_starter.py` of Bertsmith in {minutes:.0f} minutes on
 ## Teacher
 
 The text vectors of all-MiniLM-L6-v2 (sentence-transformers, Apache License 2.0) on the same texts; no weights were
-taken over. What that model knows of the present day, and its views, may carry over, limited by what {tokens:.1f} million
-tokens of old text can show. Its weights: `{teacher}`.
+taken over. What that model knows of the present day, and its views, may carry over, limited by what {tokens:.1f}
+million tokens of old text can show. Its weights: `{teacher}`.
 
 ## What it is for
 

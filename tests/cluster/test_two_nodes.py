@@ -111,7 +111,8 @@ def test_text_at_an_address_is_read_with_the_variables_of_this_process(
 
 
 def test_workers_with_other_code_are_named_in_one_line(engine, texts, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(cluster_engine, "code_and_versions", lambda: {"code": "sha256:other"})
+    ours = cluster_engine.code_and_versions() | {"code": "sha256:other"}
+    monkeypatch.setattr(cluster_engine, "code_and_versions", lambda: ours)
     with pytest.raises(RunError, match=r"^expected the same code on all machines of the cluster, sha256:other; found"):
         build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     assert not (tmp_path / "many").exists()

@@ -585,7 +585,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
     with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart, concat, bilstm or bilstm-attention"):
-        TaskSpec.from_dict(values | {"reads": "max"}, "here")
+        TaskSpec.from_dict(values | {"reads": "middle"}, "here")
 
 
 def test_every_metric_of_a_task_can_be_chosen_and_no_other(base: str, mails: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from bertsmith.model.noise import noise_for
 from bertsmith.planning.memory import bare_model, memory_of
 from bertsmith.pretraining.losses import freeze_unused, negative_log_likelihood
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.runtime import choose
 from bertsmith.training.trainer import OPTIMIZERS
 
 MOST_OFF = 0.05  # of the activations; operations allocate a little inside
@@ -61,7 +62,10 @@ def test_the_counted_activations_are_those_that_are_allocated(config, dtype):
     rows, length, predictions = 6, 64, 9
     counted = memory_of(config, MLM, "adam", dtype=dtype, rows=rows, length=length, predictions=predictions)
     real = profiled_peak(config, dtype, rows, length, predictions)
-    assert abs(counted.activations / real - 1) < MOST_OFF, (counted.activations, real)
+    most = (
+        MOST_OFF if dtype == torch.float32 or choose("cpu", "auto").precision == "bf16" else 2 * MOST_OFF
+    )  # products in fp32 need room
+    assert abs(counted.activations / real - 1) < most, (counted.activations, real)
 
 
 def test_layers_that_are_computed_again_are_counted_as_they_are_allocated():
