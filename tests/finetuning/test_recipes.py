@@ -584,7 +584,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     values = SPECS["single"].to_dict()
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
-    with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart, concat, bilstm or bilstm-attention"):
+    with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart, concat, bilstm, bilstm-attention or max"):
         TaskSpec.from_dict(values | {"reads": "middle"}, "here")
 
 

@@ -106,7 +106,7 @@ class Forecast:
         """The line that says why a new model is trained although none was requested."""
         if self.is_chosen and self.settings.vocabulary == NEW:
             yield (
-                f"choice: a new model of the domain, because MODEL has read only {amount(self.tokens_read or 0)} "
+                f"choice: a new model of the domain, because the model has read only {amount(self.tokens_read or 0)} "
                 "tokens; to continue its pre-training instead: `bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`"
             )
 

@@ -13,7 +13,7 @@ Source: Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Mul
 section 2, with one minus the cosine in place of the squared error, which also compares lengths.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,15 +30,16 @@ from bertsmith.metrics.vectors import unit
 from bertsmith.model.our_names import PREFIX
 from bertsmith.pretraining.micro_batches import PretrainingBatch
 from bertsmith.processes.sharding import whole_parameters
+from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.settings import require
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.training.teaching import Teaching
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.embedder import BLOCK, Embedder
 
 _WORDS = f"{PREFIX}embeddings.word.weight"
-_SAMPLE = 4096  # texts whose vectors determine the directions
+_SAMPLE = 2048  # texts whose vectors determine the directions
 _SAMPLED_TOKENS = 64  # of each of these texts
 
 Floats = npt.NDArray[np.float32]
@@ -96,7 +97,7 @@ class VectorTeaching(Teaching):
         special = self._tokenizer.vocabulary.special_ids
         ids = [id for id in range(len(self._tokenizer.vocabulary)) if id not in special]
         texts = [self._tokenizer.decode([id]).removeprefix(CONTINUATION) for id in ids]
-        vectors = torch.from_numpy(unit(self._teacher.embed(texts)) @ self._directions)
+        vectors = torch.from_numpy(_vectors_of(self._teacher, texts, "word vectors") @ self._directions)
         with whole_parameters(model, _WORDS):
             table = model.get_parameter(_WORDS)
             table[ids] = F.normalize(vectors, dim=1).to(table) * table[ids].norm(dim=1, keepdim=True)
@@ -151,12 +152,22 @@ def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: in
     )
     if width == teacher.width:
         return np.eye(width, dtype=np.float32)
-    vectors = unit(teacher.embed(sampled_texts(corpus, seed))).astype(np.float64)
+    vectors = _vectors_of(teacher, sampled_texts(corpus, seed), "directions of the teacher").astype(np.float64)
     _, directions = np.linalg.eigh(vectors.T @ vectors)
     chosen = directions[:, ::-1][:, :width]
     # The sign of a direction is arbitrary; the largest number is made positive, so that it depends on no solver.
     signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])
     return np.ascontiguousarray(chosen * signs, dtype=np.float32)
+
+
+def _vectors_of(teacher: Embedder, texts: Sequence[str], label: str) -> Floats:
+    """Unit vectors of texts, float32 [N, E], with progress."""
+    parts = []
+    with Progress(label, total=len(texts), unit="texts", least=1.0) as progress:
+        for begin in range(0, len(texts), BLOCK):
+            parts.append(unit(teacher.embed(texts[begin : begin + BLOCK])))
+            progress.advance(len(parts[-1]))
+    return np.concatenate(parts)
 
 
 def sampled_texts(corpus: Corpus, seed: int) -> list[str]:
