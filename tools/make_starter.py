@@ -49,9 +49,9 @@ million tokens of old text can show. Its weights: `{teacher}`.
 
 A start for fine-tuning, vectors and trying things out where no larger model can be had. It knows the English of novels
 and speeches, little of the present day, and nothing of other languages. Its texts are old, and so are their views of
-people: do not let it judge any. Seven characters that these texts lack are unknown to it: # + < ^ | } ~. A model that read
-thousands of times as much is better wherever you can get one;
-docs/starter.md in the repository has measured scores."""
+people: do not let it judge any. Seven characters that these texts lack are unknown to it: # + < ^ | } ~. A model that
+read thousands of times as much is better wherever you can get one; docs/starter.md in the repository has measured
+scores."""
 PACKAGE = Path(__file__).parent.parent / "src" / "bertsmith" / STARTER
 
 
