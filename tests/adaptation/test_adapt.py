@@ -200,7 +200,7 @@ def test_without_a_way_a_new_model_is_trained_if_the_old_one_has_read_little(
         patched.setattr(preparation, "ENOUGH_WORDS", 2_000)
         lines = forecast_adaptation(base, [domain], steps=3, max_length=32, device="cpu").lines()
         (choice,) = [line for line in lines if line.startswith("choice: ")]
-        assert "MODEL has read only 70 tokens" in choice
+        assert "the model has read only 70 tokens" in choice
         assert "`bertsmith adapt MODEL TEXT --vocabulary keep --out RUN`" in choice
         result = adapt(base, [domain], tmp_path / "new", general=[general], **ONCE)
         assert result.report["settings"]["adaptation"]["vocabulary"] == "new"
