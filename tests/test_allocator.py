@@ -61,8 +61,14 @@ print(before, kept, resident())
     assert after - before < BYTES / 2, "nothing of it is left"
 
 
-@glibc_only
-def test_too_much_memory_ends_it() -> None:
+def in_a_new_process(function: str) -> None:
+    """Runs a function of this file where no earlier test has left holes in the heap, which arrays would be put into."""
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import test_allocator; test_allocator.{function}"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def too_much_memory_ends_it() -> None:
     with KeptMemory(most=1) as memory:
         memory.check()
         again = [faults_of_an_array() for _ in range(5)]
@@ -71,6 +77,11 @@ def test_too_much_memory_ends_it() -> None:
         faults_of_an_array()
         kept = [faults_of_an_array() for _ in range(5)]
     assert max(kept) < min(again), (kept, again)
+
+
+@glibc_only
+def test_too_much_memory_ends_it() -> None:
+    in_a_new_process("too_much_memory_ends_it()")
 
 
 def test_processes_on_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +95,7 @@ def test_without_glibc_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         memory.check()
 
 
-@glibc_only
-def test_pages_of_a_file_do_not_count(tmp_path: Path) -> None:
-    place = tmp_path / "shard"
+def pages_of_a_file_do_not_count(place: Path) -> None:
     place.write_bytes(bytes(BYTES))
     before = own_bytes()
     with place.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
@@ -98,7 +107,11 @@ def test_pages_of_a_file_do_not_count(tmp_path: Path) -> None:
 
 
 @glibc_only
-def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
+def test_pages_of_a_file_do_not_count(tmp_path: Path) -> None:
+    in_a_new_process(f"pages_of_a_file_do_not_count(test_allocator.Path({str(tmp_path / 'shard')!r}))")
+
+
+def the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
     with KeptMemory():
         with KeptMemory():
             faults_of_an_array()
@@ -117,3 +130,8 @@ def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mo
     for text in ("max\n", f"{2**62}\n"):
         limit.write_text(text, encoding="ascii")
         assert runtime.memory_bytes() == whole
+
+
+@glibc_only
+def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
+    in_a_new_process("the_first_of_two_overlapping_blocks_ends_it_for_both()")
