@@ -1,18 +1,59 @@
-"""A tiny fine-tuned teacher of each kind of task, and its examples as files."""
+"""A tiny fine-tuned teacher of each kind of task, its examples as files, and runs that are killed and compared."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import safetensors.numpy
 
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.task_data.split import TaskData
+from bertsmith.training import loop
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
 WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")
 KINDS = ("single", "pair", "several labels", "number", "choice", "tags", "answer", "answer or none", *WINDOWS)
 QUICK = {"batch_size": 8, "epochs": 2.0, "learning_rate": 1e-3, "precision": "fp32"}
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0, baselines=False)
+
+
+class KilledError(Exception):
+    """Ends a training in the middle of a step, as if it were killed: nothing is written on the way out."""
+
+
+@contextlib.contextmanager
+def killed_at_step(number: int) -> Iterator[None]:
+    """The training in the block is killed at a step, counted from 1; the block fails if it is not."""
+    step, count = loop._Course._step, []
+
+    def dies(self: loop._Course, *given: object) -> object:
+        count.append(1)
+        if len(count) == number:
+            raise KilledError
+        return step(self, *given)
+
+    with mock.patch.object(loop._Course, "_step", dies), pytest.raises(KilledError):
+        yield
+
+
+def tensors_of(run: Path) -> dict[str, np.ndarray]:
+    """The parameters of the model of a run."""
+    return safetensors.numpy.load_file(run / "model" / "model.safetensors")
+
+
+def assert_same_models(first: Path, second: Path) -> None:
+    """The models of two runs are equal to the bit, and hold no projection."""
+    ours, others = tensors_of(first), tensors_of(second)
+    assert ours.keys() == others.keys()
+    assert not any(name.startswith("projection") for name in ours)
+    for name, tensor in ours.items():
+        assert np.array_equal(tensor, others[name]), name
 
 
 def write_teacher(path: Path, kind: str, *, epochs: float = 1.0) -> Path:

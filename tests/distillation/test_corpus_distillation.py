@@ -24,8 +24,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import choose
-from bertsmith.training import loop
-from distillation.distillation_samples import write_teacher
+from distillation.distillation_samples import assert_same_models, killed_at_step, write_teacher
 from oracles.distillation_oracle import cosine_of_row, soft_targets
 from tasks.task_samples import TOKENIZER, examples_of, write_base_model
 
@@ -107,32 +106,16 @@ def test_a_distilbert_is_taught_and_loads_elsewhere_with_equal_numbers(
     "options", [{"layers": "1"}, {"method": "tinybert", "student": "1x16", "attention_weight": 0.0}]
 )
 def test_a_resumed_run_ends_with_the_same_bytes(
-    options: dict[str, object], teacher: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, object], teacher: str, corpus: Path, tmp_path: Path
 ) -> None:
     given = {**FAST, **options, "save_every": 2}
     distill_corpus(teacher, corpus, tmp_path / "straight", **given)
-    step, count = loop._Course._step, []
-
-    def dies(self: loop._Course, *arguments: object) -> object:
-        count.append(1)
-        if len(count) == 5:
-            raise ConnectionError  # as if it were killed
-        return step(self, *arguments)
-
-    monkeypatch.setattr(loop._Course, "_step", dies)
-    with pytest.raises(ConnectionError):
+    with killed_at_step(5):
         distill_corpus(teacher, corpus, tmp_path / "run", **given)
     saved = safetensors.numpy.load_file(max((tmp_path / "run/checkpoints").glob("step-*")) / "model.safetensors")
     assert ("projection.weight" in saved) == ("student" in options)
-    monkeypatch.undo()
     distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
-    first, second = (
-        safetensors.numpy.load_file(tmp_path / run / "model/model.safetensors") for run in ("straight", "run")
-    )
-    assert first.keys() == second.keys()
-    assert not any(name.startswith("projection") for name in first)
-    for name, tensor in first.items():
-        assert np.array_equal(tensor, second[name]), name
+    assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 
 def test_the_settings_of_other_methods_are_recorded_as_before(teacher: str, corpus: Path, tmp_path: Path) -> None:

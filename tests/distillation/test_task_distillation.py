@@ -24,8 +24,16 @@ from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.runtime import choose
 from bertsmith.sentence_encoders.static import make_static_vectors
 from bertsmith.tasks.kinds import task_for
-from bertsmith.training import loop
-from distillation.distillation_samples import KINDS, QUICK, WINDOWS, write_examples, write_teacher
+from distillation.distillation_samples import (
+    KINDS,
+    QUICK,
+    WINDOWS,
+    assert_same_models,
+    killed_at_step,
+    tensors_of,
+    write_examples,
+    write_teacher,
+)
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 FAST = {"times": False, "seeds": 1, "without_teacher": False, **QUICK}
@@ -39,10 +47,6 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def teacher(teachers: dict[str, Path]) -> Path:
     return teachers["single"]
-
-
-def tensors_of(run: Path) -> dict[str, np.ndarray]:
-    return safetensors.numpy.load_file(run / "model" / "model.safetensors")
 
 
 @pytest.mark.parametrize("student", ["layers", "bilstm"])
@@ -132,14 +136,8 @@ def test_logits_of_other_examples_or_of_another_teacher_are_refused(teachers: di
         distill(second, tmp_path / "b", train=train, dev=other, logits=logits, layers="1", **FAST)
 
 
-class StopError(Exception):
-    """Raised in place of a kill."""
-
-
 @pytest.mark.parametrize("student", ["1x16", "layers"])
-def test_a_resumed_run_ends_with_the_same_bytes(
-    student: str, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_ends_with_the_same_bytes(student: str, teacher: Path, tmp_path: Path) -> None:
     """With hidden states of another width, so that the projection is part of the checkpoint."""
     train, dev = (write_examples(tmp_path / str(seed), "single", 24, seed) for seed in (3, 4))
     options = {
@@ -147,27 +145,13 @@ def test_a_resumed_run_ends_with_the_same_bytes(
         "first_stage": 0.0, "save_every": 2, "layers": "1" if student == "layers" else None,
     }  # fmt: skip
     distill(teacher, tmp_path / "straight", train=train, dev=dev, **options)
-    step, count = loop._Course._step, []
-
-    def dies(self: loop._Course, *given: object) -> object:
-        count.append(1)
-        if len(count) == 6:
-            raise StopError
-        return step(self, *given)
-
-    monkeypatch.setattr(loop._Course, "_step", dies)
-    with pytest.raises(StopError):
+    with killed_at_step(6):
         distill(teacher, tmp_path / "run", train=train, dev=dev, **options)
     (place,) = (tmp_path / "run").glob("seed-*")
     checkpoint = safetensors.numpy.load_file(max(place.glob("checkpoints/step-*")) / "model.safetensors")
     assert ("projection.weight" in checkpoint) == (student == "1x16")
-    monkeypatch.undo()
     distill(teacher, tmp_path / "run", train=train, dev=dev, resume=True, **options)
-    first, second = tensors_of(tmp_path / "straight"), tensors_of(tmp_path / "run")
-    assert first.keys() == second.keys()
-    assert not any(name.startswith("projection") for name in first)
-    for name, tensor in first.items():
-        assert np.array_equal(tensor, second[name]), name
+    assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 
 def test_a_first_stage_learns_states_and_the_second_starts_from_it(teacher: Path, tmp_path: Path) -> None:

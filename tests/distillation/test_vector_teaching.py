@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import torch
 
 import bertsmith
@@ -25,8 +24,8 @@ from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training import loop
 from bertsmith.vectors.loading import load_embedder
+from distillation.distillation_samples import assert_same_models, killed_at_step
 from tasks.task_samples import CONFIG, TOKENIZER, examples_of, untrained, write_base_model
 
 FAST = {
@@ -129,7 +128,7 @@ def test_a_new_student_starts_with_the_vectors_of_its_pieces_and_learns_those_of
     directions = principal_directions(load_embedder(teacher), Corpus.open(corpus), 128, 1)
     wanted = bertsmith.load(teacher).embed(texts) @ directions
     loaded = bertsmith.load(tmp_path / "run/model")
-    assert len(loaded.fill(["a [MASK] film"], top=3)[0][0]) == 3  # it keeps the masked-LM head beside its vectors
+    assert len(loaded.fill(["a [MASK] film"], top=3)[0][0]) == 3  # it keeps the masked-LM head
     found = loaded.embed(texts)
     cosines = (wanted * found).sum(axis=1) / np.linalg.norm(wanted, axis=1) / np.linalg.norm(found, axis=1)
     assert cosines.mean() > 0.8
@@ -172,29 +171,14 @@ def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
 
 @pytest.mark.parametrize("of_size", [True, False])
 def test_a_resumed_run_ends_with_the_same_bytes(
-    of_size: bool, teacher: str, student: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_size: bool, teacher: str, student: str, corpus: Path, tmp_path: Path
 ) -> None:
     given = {**FAST, "student": "tiny" if of_size else student, "save_every": 2}
     distill_corpus(teacher, corpus, tmp_path / "straight", **given)
-    step, count = loop._Course._step, []
-
-    def dies(self: loop._Course, *arguments: object) -> object:
-        count.append(1)
-        if len(count) == 5:
-            raise ConnectionError  # as if it were killed
-        return step(self, *arguments)
-
-    monkeypatch.setattr(loop._Course, "_step", dies)
-    with pytest.raises(ConnectionError):
+    with killed_at_step(5):
         distill_corpus(teacher, corpus, tmp_path / "run", **given)
-    monkeypatch.undo()
     distill_corpus(teacher, corpus, tmp_path / "run", resume=True, **given)
-    first, second = (
-        safetensors.numpy.load_file(tmp_path / run / "model/model.safetensors") for run in ("straight", "run")
-    )
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert np.array_equal(tensor, second[name]), name
+    assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 
 def test_layers_of_the_teacher_are_a_student_of_its_width(corpus: Path, student: str, tmp_path: Path) -> None:

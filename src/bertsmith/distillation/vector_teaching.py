@@ -1,6 +1,6 @@
 """Distillation of text vectors on plain text: a student learns to give the vectors of its teacher.
 
-The mean of the student's last hidden states learns to point where the teacher's vector of the same text points.
+The mean of the student's last hidden states learns to have the direction of the teacher's vector of the same text.
 
 Letters: N rows of a micro-batch, T tokens, D width of the student, E width of the teacher.
 
@@ -26,7 +26,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.distillation.settings import CorpusDistillationSettings
 from bertsmith.heads.models import PreTrainingOutput
 from bertsmith.heads.row_vectors import mean_of_rows
-from bertsmith.metrics.vectors import unit
+from bertsmith.metrics.vectors import principal_axes, unit
 from bertsmith.model.our_names import PREFIX
 from bertsmith.pretraining.micro_batches import PretrainingBatch
 from bertsmith.processes.sharding import whole_parameters
@@ -36,7 +36,7 @@ from bertsmith.settings import require
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.training.teaching import Teaching
-from bertsmith.vectors.embedder import BLOCK, Embedder
+from bertsmith.vectors.embedder import Embedder
 
 _WORDS = f"{PREFIX}embeddings.word.weight"
 _SAMPLE = 2048  # texts whose vectors determine the directions
@@ -69,9 +69,8 @@ class VectorTeaching(Teaching):
         *,
         is_new: bool,
     ) -> None:
-        self._is_new = is_new
-        self._teacher, self._tokenizer, self._settings, self._origin = teacher, tokenizer, settings, origin
-        self._directions = directions
+        self._teacher, self._directions, self._tokenizer = teacher, directions, tokenizer
+        self._settings, self._origin, self._is_new = settings, origin, is_new
         self.trains_own = settings.mlm_weight > 0
 
     def record(self) -> Mapping[str, Any]:
@@ -119,7 +118,7 @@ class VectorTeaching(Teaching):
         return loss, {"vectors": distances.detach(), "taught_rows": rows}
 
     def wanted(self, batch: PretrainingBatch) -> Floats:
-        """What the means of the student have to point to, float32 [N, D]: the teacher's vectors of the whole rows."""
+        """The teacher's vectors of the whole rows in the directions of the student, float32 [N, D]."""
         assert batch.targets is not None, "an objective that predicts pieces"
         ids = batch.batch.token_ids.clone()
         ids[batch.predicted_positions] = batch.targets
@@ -152,25 +151,22 @@ def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: in
     )
     if width == teacher.width:
         return np.eye(width, dtype=np.float32)
-    vectors = _vectors_of(teacher, sampled_texts(corpus, seed), "directions of the teacher").astype(np.float64)
-    _, directions = np.linalg.eigh(vectors.T @ vectors)
-    chosen = directions[:, ::-1][:, :width]
-    # The sign of a direction is arbitrary; the largest number is made positive, so that it depends on no solver.
-    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])
-    return np.ascontiguousarray(chosen * signs, dtype=np.float32)
+    vectors = _vectors_of(teacher, _sampled_texts(corpus, seed), "directions of the teacher").astype(np.float64)
+    _, directions = principal_axes(vectors.T @ vectors)
+    return np.ascontiguousarray(directions[:, :width], dtype=np.float32)
 
 
 def _vectors_of(teacher: Embedder, texts: Sequence[str], label: str) -> Floats:
     """Unit vectors of texts, float32 [N, E], with progress."""
     parts = []
     with Progress(label, total=len(texts), unit="texts", least=1.0) as progress:
-        for begin in range(0, len(texts), BLOCK):
-            parts.append(unit(teacher.embed(texts[begin : begin + BLOCK])))
-            progress.advance(len(parts[-1]))
+        for vectors in teacher.stream(texts):
+            parts.append(unit(vectors))
+            progress.advance(len(vectors))
     return np.concatenate(parts)
 
 
-def sampled_texts(corpus: Corpus, seed: int) -> list[str]:
+def _sampled_texts(corpus: Corpus, seed: int) -> list[str]:
     """Up to `_SAMPLE` texts of up to `_SAMPLED_TOKENS` tokens from random places of a corpus."""
     draw = generator(seed, "distillation-directions")
     places = np.sort(draw.integers(corpus.num_tokens, size=min(_SAMPLE, corpus.num_tokens)))

@@ -7,8 +7,19 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import nearest
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings
 from bertsmith.heads.task_head import Head
-from bertsmith.heads.vector_objectives import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER
-from bertsmith.model.our_names import ATTENTION, BILSTM, MAX, READERS
+from bertsmith.model.our_names import (
+    ATTENTION,
+    BILSTM,
+    COSENT,
+    COSINE,
+    MARGIN,
+    MAX,
+    OBJECTIVES,
+    RANKING,
+    READERS,
+    TRIPLET,
+    WITH_LAYER,
+)
 from bertsmith.progress import warn
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.heads.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.model.layers import linear
+from bertsmith.model.our_names import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

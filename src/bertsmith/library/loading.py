@@ -90,7 +90,7 @@ def load(
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:
-    """Whether a folder of sentence-transformers is a model of ours that was pre-trained beside its vectors."""
+    """Whether a folder of sentence-transformers is a model of ours that learned its vectors in pre-training."""
     return metadata.gives_vectors and metadata.task == "pretraining"
 
 

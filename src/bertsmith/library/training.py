@@ -26,9 +26,9 @@ from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSetti
 from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
-from bertsmith.heads.vector_objectives import MARGIN
 from bertsmith.library.inputs import require_path
 from bertsmith.locks import require_new_or_started, require_new_run
+from bertsmith.model.our_names import MARGIN
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining

@@ -141,6 +141,20 @@ def unit(vectors: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
+def principal_axes(products: Floats) -> tuple[Floats, Floats]:
+    """The eigenvalues [D] of a symmetric matrix [D, D], largest first, and their directions, the columns of [D, D].
+
+    The sign of a direction is arbitrary; the largest number is made positive, so that it does not depend on the solver.
+
+    >>> principal_axes(np.array([[1.0, 0.0], [0.0, 4.0]]))[1].tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    values, directions = np.linalg.eigh(products)
+    values, directions = values[::-1], directions[:, ::-1]
+    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
+    return values, np.asarray(directions * signs)
+
+
 def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) -> Floats:
     """Cosines of pairs of different rows of [E, D], float64: random pairs, or all pairs if there are no more.
 

@@ -1,4 +1,4 @@
-"""Our own names of parameters, the same for every architecture, and of attention scores.
+"""Our own names of parameters, the same for every architecture, of attention scores, and of losses of vectors.
 
 The names of the encoder begin with `bert.` in every model with heads, because run folders and optimizer states have
 recorded them so since the first version. The rest of a name says which part of the model it belongs to.
@@ -29,6 +29,11 @@ READER = "reader"  # what is between the encoder and the output layer of a head 
 READER_UNITS, READER_CELLS = 512, 1500
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
+# What a loss of the vectors of texts compares; see `tasks.similarity` for what each of them needs.
+OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
+COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
+WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model
+NO_TEXT = -1  # the id of a text that a unit does not have
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD, PROJECTION)
 
 

@@ -24,7 +24,8 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.files import require_outside
-from bertsmith.heads.vector_objectives import COSINE
+from bertsmith.metrics.vectors import principal_axes
+from bertsmith.model.our_names import COSINE
 from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata
 from bertsmith.progress import Progress, tell
 from bertsmith.settings import require
@@ -154,12 +155,9 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
     Each direction is divided by the square root of its standard deviation: half of what whitening does.
     """
     centred = vectors - vectors.mean(axis=0)
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    variances, directions = np.maximum(variances[::-1], 0), directions[:, ::-1]
-    # The sign of a direction is arbitrary; the largest number is made positive, so that the result does not depend on
-    # the solver.
-    signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])])
-    turned = centred @ (directions * signs)[:, :kept]
+    variances, directions = principal_axes(centred.T @ centred / len(centred))
+    variances = np.maximum(variances, 0)
+    turned = centred @ directions[:, :kept]
     scale = np.maximum(variances[:kept], 1e-12 * max(float(variances[0]), 1e-30)) ** 0.25
     return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
 

@@ -28,10 +28,10 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
-from bertsmith.heads.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, NO_TEXT, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.metrics.numbers import pearson, spearman
 from bertsmith.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
 from bertsmith.metrics.vectors import cosines
+from bertsmith.model.our_names import COSENT, COSINE, INFERSENT, MARGIN, NO_TEXT, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.text.pack import pack_rows
