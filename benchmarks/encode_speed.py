@@ -35,7 +35,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 import torch
-from encode_peers import DEFAULT_BATCH, PEERS, Manner, Ours, System, UnavailableError, Vectors, versions
+from encode_peers import PEERS, Ours, versions
+from encode_systems import DEFAULT_BATCH, Manner, System, UnavailableError, Vectors
 from encode_texts import FIXED, FIXED_ROWS, LONG, SHORT, Case, Pools, packaged_model, read_pools, write_base_model
 from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles, silent

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, OursOnnx, System, UnavailableError, Vectors, versions
+from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, OursOnnx, versions
 from encode_speed import MODELS, MOST_DIFFERENCE, add_shared_options, benches, cosine, table
+from encode_systems import System, UnavailableError, Vectors
 from encode_texts import Case, Pools, read_pools, rows_of
 from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles
