@@ -1,4 +1,4 @@
-"""Outputs at addresses where only local paths are written: refused in one line, and nothing is made."""
+"""Outputs and inputs at addresses where only local paths are possible: refused in one line, and nothing is made."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -121,6 +121,11 @@ def the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
     assert ended > BYTES / PAGE / 2
 
 
+@glibc_only
+def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
+    in_a_new_process("the_first_of_two_overlapping_blocks_ends_it_for_both()")
+
+
 def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(runtime, "CONTAINER_LIMITS", (str(limit), str(tmp_path / "absent")))
@@ -130,8 +135,3 @@ def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mo
     for text in ("max\n", f"{2**62}\n"):
         limit.write_text(text, encoding="ascii")
         assert runtime.memory_bytes() == whole
-
-
-@glibc_only
-def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
-    in_a_new_process("the_first_of_two_overlapping_blocks_ends_it_for_both()")

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 
 from bertsmith.addresses import address_of, name_of
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import atomic_folder
+from bertsmith.files import atomic_folder, beside
 from bertsmith.locks import locked_file
 from bertsmith.progress import Progress
 from bertsmith.remote import Found, find_files, open_address, require_host
@@ -63,7 +63,7 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
     with locked_file(folder, wait=True):
         if not _is_used_again(folder):
             _make_room(cache, limit - size)
-            _fill(folder, name_of(address), files)
+            _fill(folder, place.name, files, size)
     return place
 
 
@@ -106,9 +106,8 @@ def _require_inside(name: str, address: str) -> None:
         )
 
 
-def _fill(folder: Path, name: str, files: list[Found]) -> None:
-    total = sum(one.size for one in files)
-    with atomic_folder(folder) as partial, Progress(f"downloading {name}", total, "bytes") as progress:
+def _fill(folder: Path, name: str, files: list[Found], size: int) -> None:
+    with atomic_folder(folder) as partial, Progress(f"downloading {name}", size, "bytes") as progress:
         for one in files:
             _download(one, partial / name / one.inside, progress)
         os.utime(partial)  # used now, not when the download began
@@ -148,7 +147,7 @@ def _make_room(cache: Path, limit: int) -> None:
 
 def _is_evicted(folder: Path, before: float) -> bool:
     """Deletes a copy, unless another process is using it, or used it after a time in seconds since 1970."""
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    aside = beside(folder)
     try:
         with locked_file(folder):
             if folder.stat().st_mtime >= before:

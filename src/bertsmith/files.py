@@ -71,7 +71,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    partial = _beside(path)
+    partial = beside(path)
     try:
         with _errors_that_name(path, partial):
             # "x" neither follows a link nor opens what another process has put there.
@@ -101,7 +101,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     _require_place(path, replace)
-    partial, aside = _beside(path), _beside(path, ".old")
+    partial, aside = beside(path), beside(path, ".old")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
@@ -295,7 +295,8 @@ def digest_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def _beside(path: Path, ending: str = "") -> Path:
+def beside(path: Path, ending: str = "") -> Path:
+    """A temporary name in the folder of a path, of this process, which marks what is unfinished."""
     return path.with_name(f".{path.name}.{os.getpid()}{ending}{PARTIAL_SUFFIX}")
 
 

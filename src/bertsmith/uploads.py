@@ -64,14 +64,14 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
     shutil.rmtree(place.parent)
 
 
-def is_staged(out: Path, last: str) -> bool:
-    """Whether a folder for an address is complete on a local disk, because its upload failed.
+def is_staged(out: Path, last: str = "") -> bool:
+    """Whether a file or a folder for an address is complete on a local disk, because its upload failed.
 
     Args:
-        last: the file in it that says that it is complete.
+        last: the file in a folder that says that it is complete.
     """
     address = address_of(out)
-    return address is not None and bool(last) and (_staging(address.rstrip("/")) / last).is_file()
+    return address is not None and (_staging(address.rstrip("/")) / last).is_file()
 
 
 def _staging(address: str) -> Path:

@@ -1,4 +1,4 @@
-"""A program that runs a command, and of whose processes the second kills itself in the middle of a step, once.
+"""A program that runs a command; the second of its processes kills itself once, in the middle of a step.
 
 See test_killed_rank.py.
 """
@@ -14,11 +14,11 @@ from bertsmith.training.trainer import Trainer
 
 
 def die_in(step: int) -> None:
-    """Has this process kill itself when it computes a gradient for that time, counted over all that it trains."""
+    """Makes this process kill itself when it computes its `step`-th gradient, counted over all that it trains."""
     real, calls = Trainer.gradient, []
 
     def gradient(self: Trainer, *arguments: Any) -> Any:
-        calls.append(arguments)
+        calls.append(None)
         if len(calls) == step:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(self, *arguments)

@@ -14,7 +14,7 @@ DEFAULT = "packed" if can_pack("cpu", "fp32") else "plain"
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """A text, a table of labelled texts and a model for each kind of command."""
+    """A text, a table of labelled texts and a classifier."""
     text, table = tmp_path / "texts.txt", tmp_path / "texts.csv"
     text.write_text("the film was good .\nanna , in rome\n", encoding="utf-8")
     table.write_text("text,label\nthe film was good,positive\nthe plot was bad,negative\n", encoding="utf-8")
@@ -40,12 +40,12 @@ def test_plain_products_give_the_same_answers_and_are_named(
         "fill": ["fill", "--model", model, "the man went to the [MASK] ."],
         "next": ["next", "--model", model, "the man", "he bought"],
         "search": ["search", files["text"], "--model", model, "--query", "film"],
-        "ask": ["ask", "", files["text"], "who ?"],
+        "ask": ["ask", tmp_path / "reader", files["text"], "who ?"],
         "rank": ["rank", files["classifier"], files["text"], "--label", "positive"],
     }
     command = commands[name]
     if name == "ask":
-        command[1] = write_model(tmp_path / "reader", "answer")
+        write_model(tmp_path / "reader", "answer")
     stdin = b"the film was good\n" if name == "predict" else b""
     found = {}
     for products in ("auto", "plain"):

@@ -76,7 +76,7 @@ def test_a_plan_says_when_the_run_ends_and_how_much_memory_it_may_keep(measured)
     assert re.fullmatch(r"\w{3} \d{4}-\d\d-\d\d \d\d:\d\d .+, if it starts now", lines["ends"])
     peak = measured.memory.peak("cpu")
     assert measured.memory.total < peak == measured.to_dict()["bytes"]["peak"]
-    assert f"at most about {size(peak)} with what a training keeps free" in lines["memory of a process"]
+    assert f"at most about {size(peak)} including freed memory that it keeps" in lines["memory of a process"]
     assert measured.memory.peak("cuda") == measured.memory.total
 
 

@@ -1,4 +1,4 @@
-"""Answers do not depend on the instructions of the processor: with those of AVX2 alone, oneDNN computes the same."""
+"""Answers hardly depend on the instructions of the processor: with AVX2 alone, fp32 and int8 agree within limits."""
 
 import json
 import os
@@ -17,7 +17,7 @@ AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 
 @pytest.mark.skipif(not runtime.can_pack("cpu", "fp32"), reason="needs the packed products of oneDNN")
-def test_vectors_are_the_same_with_the_instructions_of_avx2_alone() -> None:
+def test_vectors_agree_with_those_of_the_instructions_of_avx2_alone() -> None:
     here = of_instructions.states()
     paths = os.pathsep.join([str(PROGRAM.parents[1]), *filter(None, sys.path)])
     command = [sys.executable, "-W", "ignore", str(PROGRAM)]

@@ -44,11 +44,10 @@ SETTINGS = FinetuningSettings(
 )
 RECIPE = RecipeSettings(learning_rate=1e-2, bias_correction=True, log_every=1)
 KINDS = pytest.mark.parametrize("kind", ["tags", "answer"])
-LAYERS = [("", False), ("sum-all", True), ("-1,-2", False), ("concat-all", True)]
+LAYERS = [("", False), ("sum-all", True), ("-1,-2", False), ("-1,-2", True)]
 
 
 def spec_of(kind: str, layers: str = "", *, normalized: bool = False) -> TaskSpec:
-    layers = "-1,-2" if layers == "concat-all" else layers
     return dataclasses.replace(
         SPECS[kind], reads=BILSTM, bilstm_cells=CELLS, bilstm_layers=layers, normalize_layers=normalized
     )

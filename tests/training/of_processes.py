@@ -143,7 +143,7 @@ def main(out: Path) -> None:
             refusal(lambda: RunFolder.prepare(out / "data", {}, {"corpus": f"sha256:{rank.index}"}, rank=rank))
         )
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
-        with mock.patch("bertsmith.processes.distributed.digest_of_code", return_value=f"code {rank.index}"):
+        with mock.patch("bertsmith.processes.code.digest_of_code", return_value=f"code {rank.index}"):
             lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
         for function, place in (
             ("bertsmith.training.checkpoint.atomic_folder", "step-00000010"),

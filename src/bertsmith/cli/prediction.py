@@ -32,7 +32,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
 from bertsmith.settings import require
-from bertsmith.uploads import staged
+from bertsmith.uploads import is_staged, staged
 
 if TYPE_CHECKING:
     from bertsmith.datasets.examples import Example
@@ -214,10 +214,10 @@ def predict(
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
+    is_again = resume and out is not None and is_staged(out)
     held = contextlib.ExitStack()
     place = None if out is None else held.enter_context(staged(out, replace=replace))
     answered: Iterator[tuple[Example, Prediction]]
-    is_again = resume and place is not None and place != out and place.exists()
     if is_again:
         note(
             f"'{place}', whose upload failed, does not say from which lines and models it is; they are predicted again"

@@ -45,8 +45,8 @@ def vocab(
     character_coverage: Annotated[
         float,
         typer.Option(
-            help="fraction of the characters of the text that become pieces whatever room they take; a word with "
-            "another one is [UNK], so use 1 for Korean or Chinese among other languages"
+            help="fraction of the text's characters that become pieces however much room they take; a word with any "
+            "other character is [UNK], so use 1 for Korean or Chinese among other languages"
         ),
     ] = 0.9995,
     report: Annotated[

@@ -27,7 +27,7 @@ LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
 _WORKERS_OF_READER = 16  # a reader reads much faster than that number of workers encodes
 _SECONDS_TO_ANSWER = 20.0
-_NO_CLUSTER = (ConnectionError, RuntimeError, ValueError, OSError)  # what Ray raises if it cannot start or join one
+_NO_CLUSTER = (OSError, RuntimeError, ValueError)  # what Ray raises if it cannot start or join one
 _STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
 # Beginnings of the names of variables with the credentials and endpoints of storages, which workers get.
 _STORAGE = ("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_", "HADOOP_")

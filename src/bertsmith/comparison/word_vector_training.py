@@ -54,7 +54,6 @@ class WordVectorTraining(Kept):
         if bench.budget.tokens is not None:
             return self._of_tokens(bench.reading().texts, bench.budget.tokens, place)
         plan = place.with_name(f"{place.name}.plan.json")
-        before = {"processor_seconds": 0.0, "seconds": 0.0}
         if not plan.is_file():
             self._require_time(bench, place)
             before, epochs = self._first_epoch(bench, place)

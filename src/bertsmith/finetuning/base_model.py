@@ -132,7 +132,7 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     require(
         not settings.mix_penalty or not layers or layers.startswith("sum"),
         expected="a sum of layers, for a penalty on its learned weights",
-        found=f"{layers}, a concatenation",
+        found=f"{layers}, which is not a sum",
         fix="use --bilstm-layers sum-all, or leave --mix-penalty out",
     )
     return dataclasses.replace(

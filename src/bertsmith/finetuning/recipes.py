@@ -19,7 +19,6 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import CONCAT, READERS
-from bertsmith.model_files.metadata import VECTORS
 from bertsmith.settings import PAPER, RECIPES, require_recipe
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
@@ -111,7 +110,7 @@ def situation_of(
         own_head=own_head,
         reads_windows=settings is not None and settings.long_text in HIERARCHICAL and kind in _OF_WHOLE_TEXTS,
         is_well_trained=well,
-        has_learned_vectors=folder.metadata.training.get("method") == VECTORS,
+        has_learned_vectors=folder.metadata.has_learned_vectors,
         has_pooler="pooler" in folder.parts,
     )
 

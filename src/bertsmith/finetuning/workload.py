@@ -118,11 +118,11 @@ class Finetuning(Workload):
 
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch size]; a function of (seed, step)."""
-        return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
+        return _examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
-        return step_plan(
+        return _step_plan(
             self.train,
             self.units_of_step(step),
             micro_tokens=self.settings.micro_tokens,
@@ -221,7 +221,7 @@ def mean_of_units(of_rows: Tensor, micro_batch: TaskBatch) -> Tensor:
     return of_rows.new_zeros(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
 
 
-def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
+def _examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
     """The indices of the examples in a step, int64 [size]: one permutation of all `count` after another.
 
     Each permutation is a function of (seed, epoch), so steps can be requested in any order.
@@ -234,7 +234,7 @@ def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
     return chosen
 
 
-def step_plan(
+def _step_plan(
     features: EncodedExamples,
     units: Ints,
     *,

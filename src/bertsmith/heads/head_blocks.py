@@ -12,6 +12,7 @@ Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text 
 import torch
 from torch import Tensor, nn
 
+from bertsmith.heads.row_vectors import max_of_rows, mean_of_rows
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.layers import activation, linear, norm
 from bertsmith.model.noise import Noise, dropped
@@ -27,8 +28,7 @@ def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
         read: the position that represents each row, in a causal encoder the last token; its hidden state is h.
     """
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    lengths = torch.tensor(batch.lengths, device=hidden.device)
-    pooled = [torch.segment_reduce(exact, kind, lengths=lengths) for kind in ("max", "mean")]
+    pooled = (max_of_rows(exact, batch.lengths), mean_of_rows(exact, batch.lengths))
     return torch.cat([read.pick(exact), *pooled], dim=1)
 
 

@@ -254,7 +254,7 @@ class EncoderForTask(_OnEncoder):
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
         elif head.has_blocks:
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
-        elif head.reads_all and head.reads == MAX:
+        elif head.reads == MAX:
             hidden = max_of_rows(hidden, batch.lengths)  # [N, D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]

@@ -77,8 +77,8 @@ def learn_vocabulary(
         languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
             then counted as if each language had its smoothed share of the text.
         language_exponent: with languages, the power of its fraction of the text that is the share of a language.
-        character_coverage: the fraction of the characters of the text that are pieces whatever room they take; 1 for
-            all. A word with a character that is no piece is [UNK].
+        character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
+            A word with a character that is no piece is [UNK].
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
             vocabulary is the same.
         kept: with a cluster, where the counts of files are kept until the caller removes them.

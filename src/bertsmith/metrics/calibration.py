@@ -162,10 +162,15 @@ def best_label_threshold(
         chances: the probability of each label, [E, K].
         metric: a score of gold and predicted labels, bool [E, K] each; higher is better.
     """
-    tried = np.arange(1, 100) / 100
-    tried = tried[np.argsort(np.abs(tried - _USUAL), kind="stable")]
+    tried = _hundredths(_USUAL)
     scores = [metric(gold, chances >= threshold) for threshold in tried.tolist()]
     return float(tried[int(np.argmax(scores))])
+
+
+def _hundredths(near: float) -> Floats:
+    """0.01 to 0.99, those closest to `near` first."""
+    tried = np.arange(1, 100) / 100
+    return np.asarray(tried[np.argsort(np.abs(tried - near), kind="stable")])
 
 
 def best_thresholds_of_labels(
@@ -186,8 +191,7 @@ def best_thresholds_of_labels(
     Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), "SCut", for the fit of each label
     alone.
     """
-    tried = np.arange(1, 100) / 100  # [T]
-    tried = tried[np.argsort(np.abs(tried - common), kind="stable")]
+    tried = _hundredths(common)  # [T]
     found = np.stack([(chances >= threshold).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
     right = np.stack([(gold & (chances >= threshold)).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
     asked = gold.sum(axis=0)  # [K]

@@ -132,9 +132,14 @@ class ModelMetadata:
         return str((self.spec or {}).get("reads", "pooler"))
 
     @property
+    def has_learned_vectors(self) -> bool:
+        """Whether a teacher has taught it the vectors of texts."""
+        return self.training.get("method") == VECTORS
+
+    @property
     def gives_vectors(self) -> bool:
         """Whether it was trained to give vectors of texts; its folder then has the files of sentence-transformers."""
-        return self.task == SIMILARITY or self.training.get("method") == VECTORS
+        return self.task == SIMILARITY or self.has_learned_vectors
 
     @property
     def vectors_of_row(self) -> int:

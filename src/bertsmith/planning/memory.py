@@ -26,7 +26,8 @@ from bertsmith.pretraining.objectives import Objective
 from bertsmith.processes.sharding import blocks_of
 from bertsmith.training.trainer import OPTIMIZERS
 
-# The peak of a training on the CPU over what it uses at once was 1.1 to 1.7 (docs/decisions/0028).
+# A process that trained on the CPU peaked at 1.1 to 1.7 times what it takes with the C library's own way
+# (docs/decisions/0028).
 KEPT_ON_A_CPU = 1.7
 
 
@@ -57,7 +58,7 @@ class ProcessMemory:
         return self.parameters + self.gradients + self.moments + self.activations + self.gathered
 
     def peak(self, kind: str) -> int:
-        """The most that a process may take besides Python and torch.
+        """About the most that a process may take besides Python and torch.
 
         Args:
             kind: "cpu", where a training keeps the memory that its steps free, or "cuda".

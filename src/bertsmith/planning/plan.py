@@ -78,7 +78,7 @@ class RunPlan:
         parts = [f"{name} {size(value)}" for name, value in vars(memory).items() if name != "checkpoint" and value]
         fits = f" of {size(self.available)}" if self.available else ""
         peak = memory.peak(rate.kind)
-        most = f", at most about {size(peak)} with what a training keeps free" if peak > memory.total else ""
+        most = f", at most about {size(peak)} including freed memory that it keeps" if peak > memory.total else ""
         found = [
             f"model: {amount(self.parameters)} parameters, {self.precision}",
             f"memory of a process: {size(memory.total)}{fits} ({', '.join(parts)}){most}, besides Python and torch",

@@ -245,7 +245,7 @@ class _Planning:
             notes.append("there is no room for a checkpoint among the temporary files, so its time is not counted")
         if available and (needed := memory.peak(rates.kind)) > available:
             notes.append(
-                f"a process may need {size(needed)}, more than the {size(available)} that there are for it: lower "
+                f"a process may need {size(needed)}, more than the {size(available)} available to it: lower "
                 "--micro-tokens, use --activation-checkpointing, or --shard with several processes"
             )
         if not counts_activations(self.config):

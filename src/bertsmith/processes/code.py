@@ -13,19 +13,19 @@ VERSIONS_OF = ("torch", "numpy", "pyarrow")
 
 
 def versions() -> dict[str, str]:
-    """The versions of this package and of those that may affect the numbers of a run."""
-    return {"bertsmith": __version__, **{name: metadata.version(name) for name in VERSIONS_OF}}
-
-
-def code_and_versions() -> dict[str, str]:
-    """The digest of the code of this package, and the versions of what is installed; torch may be missing."""
-    found = {"code": digest_of_code(), "bertsmith": __version__}
+    """The versions of this package and of those that may affect the numbers of a run; "none" of what is missing."""
+    found = {"bertsmith": __version__}
     for name in VERSIONS_OF:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "none"
     return found
+
+
+def code_and_versions() -> dict[str, str]:
+    """The digest of the code of this package, and the versions."""
+    return {"code": digest_of_code(), **versions()}
 
 
 def first_difference(first: Mapping[str, object], other: Mapping[str, object]) -> str | None:

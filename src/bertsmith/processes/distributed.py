@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bertsmith.errors import BertsmithError, RunError
 from bertsmith.locks import locked_folder
-from bertsmith.processes.code import digest_of_code, first_difference, versions
+from bertsmith.processes.code import code_and_versions, first_difference
 from bertsmith.progress import counted, quiet
 from bertsmith.runtime import Rank, choose
 
@@ -295,7 +295,7 @@ def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank:
     if rank.count == 1:
         return
     inputs = {f"digest of {name}": digest for name, digest in digests.items()}
-    everyone = from_all_ranks({"code": digest_of_code(), **versions(), **settings, **inputs}, rank)
+    everyone = from_all_ranks({**code_and_versions(), **settings, **inputs}, rank)
     for index, theirs in enumerate(everyone):
         if name := first_difference(everyone[0], theirs):
             first, other = everyone[0].get(name), theirs.get(name)

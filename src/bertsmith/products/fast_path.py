@@ -126,7 +126,7 @@ def packed_layer(
         projected = torch.cat([projected, key, value], dim=1)
     context = attended_by(projected, rows, heads, width)
     # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise the
-    # first one is tried, and its error lists all numbers of the bias, which takes milliseconds.
+    # first one is tried, and its error lists all numbers of the bias, which is slow.
     summed = torch.ops.mkldnn._linear_pointwise(context, other=hidden, W=tensors[4], B=tensors[5], attr="add")
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
     inner = torch.ops.mkldnn._linear_pointwise(attended, tensors[6], tensors[7], name, [], algorithm)

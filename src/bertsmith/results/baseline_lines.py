@@ -160,9 +160,9 @@ def _given(report: Mapping[str, Any]) -> dict[str, str]:
     """The parts of `_OFFERS` that depend on the task and on what the training was given."""
     kind, settings = report.get("kind", ""), report.get("settings", {})  # missing in older reports
     epochs, rate = settings.get("epochs"), settings.get("learning_rate")
-    no_news = settings.get("reads") == APART or settings.get("has_segments") is False
+    no_apart = settings.get("reads") == APART or settings.get("has_segments") is False
     return {
-        "apart": "" if no_news else f"`bertsmith finetune --reads {APART}`, or ",
+        "apart": "" if no_apart else f"`bertsmith finetune --reads {APART}`, or ",
         "similarity": "`bertsmith finetune --task similarity`, or " if kind == "regression" else "",
         "longer": "more epochs, " if epochs is None else f"`--epochs {2 * epochs:g}`, ",
         "lower": "a lower learning rate, " if rate is None else f"`--learning-rate {rate / 2:g}`, ",

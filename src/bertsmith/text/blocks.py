@@ -36,7 +36,7 @@ class Block:
 
 
 def is_arrow(texts: Strings) -> TypeGuard[Any]:
-    """Whether the texts are in Arrow; a process with a few short texts never imports it, which takes a while."""
+    """Whether the texts are in Arrow, without importing pyarrow: that is slow, and few short texts need none."""
     return hasattr(texts, "to_pylist")
 
 

@@ -75,8 +75,8 @@ def learn_vocabulary(
         max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
         max_words: the maximum number of words to learn from, those of the highest weight; each takes about 1 kB of
             memory.
-        character_coverage: the fraction of the characters of the text that are pieces whatever room they take; 1 for
-            all. A word with a character that is no piece is [UNK].
+        character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
+            A word with a character that is no piece is [UNK].
 
     Raises:
         VocabularyError: there are no words, or there is not enough room for their characters.
@@ -147,7 +147,7 @@ def with_known_characters(
         room: the number of pieces that are free.
         size: the number of all pieces.
         marks_end: pieces tell the last character of a word from the others; otherwise they tell the first.
-        coverage: the fraction of the characters of the text that are pieces whatever room they take.
+        coverage: the fraction of the characters of the text that are pieces however much room they take.
     """
     codes = np.frombuffer("".join(usable.words).encode("utf-32-le"), dtype="<u4").astype(np.int64)
     lengths = np.fromiter(map(len, usable.words), np.int64, len(usable.words))
