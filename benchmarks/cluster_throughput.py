@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from harness import interleave, machine, write_result
+from harness import interleave, machine, machine_label, write_result
 
 from bertsmith.cluster.corpus import build_corpus_on
 from bertsmith.cluster.engine import environment
@@ -189,10 +189,8 @@ def measure(arguments: argparse.Namespace) -> None:
         result["corpus_bytes"] = sum(path.stat().st_size for path in (place / "local").rglob("*") if path.is_file())
         result["equal_files"] = len(expected)
         ray.shutdown()
-    cpu = machine()["processor"].lower().replace(" ", "-")
-    write_result(
-        f"cluster_throughput_{arguments.megabytes:g}mb_{cpu}-{machine()['cores']}-cores_ray-{ray.__version__}", result
-    )
+    label = machine_label(result["machine"])
+    write_result(f"cluster_throughput_{arguments.megabytes:g}mb_{label}_ray-{ray.__version__}", result)
 
 
 def estimate(result: dict[str, Any]) -> list[str]:
