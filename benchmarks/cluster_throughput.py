@@ -5,8 +5,9 @@
 
 Both sides build the same corpus from the same files with the same number of worker processes, in turn, and all shards
 are compared. The cluster is started once; its start is timed apart. The time of a run on the cluster includes the start
-of its workers, which a corpus of two lines shows. `joining` is what the driver does alone, at any number of workers: it
-gets encoded blocks, makes documents of them and writes shards.
+of its workers, which a corpus of two lines shows. `processor_seconds` are those of all processes of a side: the better
+comparison on a machine that others use too. `joining` is what the driver does alone, at any number of workers: it gets
+the encoded blocks of one of the files, makes documents of them and writes shards.
 
 `--estimate` computes from a result what larger texts take: hours by cores, up to where the driver is the limit; memory;
 disk. These are products of measured rates, not measurements.
@@ -19,11 +20,12 @@ import os
 import resource
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from harness import interleave, machine, write_result
+from harness import interleave, machine, machine_label, write_result
 
 from bertsmith.cluster.corpus import build_corpus_on
 from bertsmith.cluster.engine import environment
@@ -73,6 +75,44 @@ def processes() -> dict[int, list[str]]:
     return {process: found[process] for process in ours if process in found}
 
 
+class ProcessorSeconds(threading.Thread):
+    """Adds up the processor seconds of this process and of all that it starts, until they end, within its block.
+
+    Each process is looked at twice a second, so up to half a second of a process that has ended is missing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._first: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self._ends = threading.Event()
+
+    def _look(self) -> None:
+        for process, fields in processes().items():
+            self._last[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def run(self) -> None:
+        """Looks until the block ends."""
+        while not self._ends.wait(0.5):
+            self._look()
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._first = dict(self._last)
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.set()
+        self.join()
+        self._look()
+
+    @property
+    def seconds(self) -> float:
+        """Those within the block."""
+        return sum(self._last.values()) - sum(self._first.values())
+
+
 def worker_gigabytes(ray: Any) -> float:
     """The largest resident memory of a process that Ray started for this cluster."""
     raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
@@ -112,20 +152,23 @@ def measure(arguments: argparse.Namespace) -> None:
         }
         expected: dict[str, str] = {}
         for workers in arguments.workers:
+            spent: dict[str, list[float]] = {"local": [], "ray": []}
 
-            def built(side: str, workers: int = workers) -> None:
+            def built(side: str, workers: int = workers, spent: dict[str, list[float]] = spent) -> None:
                 shutil.rmtree(place / side, ignore_errors=True)
-                if side == "local":
-                    build_corpus([place / "text"], tokenizer, place / side, workers=workers)
-                else:
-                    build_corpus_on("ray", [place / "text"], tokenizer, place / side, workers=workers)
+                with ProcessorSeconds() as processor:
+                    if side == "local":
+                        build_corpus([place / "text"], tokenizer, place / side, workers=workers)
+                    else:
+                        build_corpus_on("ray", [place / "text"], tokenizer, place / side, workers=workers)
+                spent[side].append(round(processor.seconds, 1))
 
             sides = {"local": lambda: built("local"), "ray": lambda: built("ray")}
             seconds = interleave(sides, arguments.rounds)
             expected = expected or digests(place / "local")
             assert digests(place / "ray") == digests(place / "local") == expected
             rates = {side: [round(size / 1e6 / one, 2) for one in times] for side, times in seconds.items()}
-            run = {"workers": workers, "megabytes_per_second": rates}
+            run: dict[str, Any] = {"workers": workers, "megabytes_per_second": rates, "processor_seconds": spent}
             start = time.perf_counter()
             shutil.rmtree(place / "tiny")
             build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny", workers=workers)
@@ -134,20 +177,20 @@ def measure(arguments: argparse.Namespace) -> None:
             print(json.dumps(run), flush=True)
         result["worker_gigabytes"] = round(worker_gigabytes(ray), 2)
         manifest = json.loads((place / "local" / "corpus.json").read_text())
-        items = list(encode_blocks(read_blocks([place / "text"], ReadingSettings()), tokenizer, workers=2))
+        one = place / "text" / "0.txt"
+        build_corpus([one], tokenizer, place / "alone", workers=max(arguments.workers))
+        items = list(encode_blocks(read_blocks([one], ReadingSettings()), tokenizer, workers=max(arguments.workers)))
         start = time.perf_counter()
-        build_corpus([place / "text"], tokenizer, place / "joined", encode=lambda _: iter(items))
-        result["joining_megabytes_per_second"] = round(size / 1e6 / (time.perf_counter() - start), 2)
-        assert digests(place / "joined") == expected
+        build_corpus([one], tokenizer, place / "joined", encode=lambda _: iter(items))
+        result["joining_megabytes_per_second"] = round(one.stat().st_size / 1e6 / (time.perf_counter() - start), 2)
+        assert digests(place / "joined") == digests(place / "alone")
         result["driver_gigabytes"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
         result["words"] = manifest["read"]["words"]
         result["corpus_bytes"] = sum(path.stat().st_size for path in (place / "local").rglob("*") if path.is_file())
         result["equal_files"] = len(expected)
         ray.shutdown()
-    cpu = machine()["processor"].lower().replace(" ", "-")
-    write_result(
-        f"cluster_throughput_{arguments.megabytes:g}mb_{cpu}-{machine()['cores']}-cores_ray-{ray.__version__}", result
-    )
+    label = machine_label(result["machine"])
+    write_result(f"cluster_throughput_{arguments.megabytes:g}mb_{label}_ray-{ray.__version__}", result)
 
 
 def estimate(result: dict[str, Any]) -> list[str]:

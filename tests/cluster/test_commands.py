@@ -186,24 +186,35 @@ def test_a_disk_that_fills_for_a_worker_is_one_line_and_nothing_looks_complete(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", ["workers", "node"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_workers_that_are_killed_cost_nothing(
-    nodes: Any, engine: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_workers_that_are_killed_and_a_node_that_is_lost_cost_nothing(
+    nodes: Any, engine: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, lost: str
 ) -> None:
-    """All of them, when the first result arrives; the large file and the long list are not done by then."""
+    """All workers, or a third node with its workers and results, when the first result arrives.
+
+    The large file and the long list are not done by then.
+    """
     write_texts(tmp_path / "more", documents=5, large=20_000)
     (tmp_path / "more" / "large.txt").rename(tmp_path / "texts" / "large.txt")
     (tmp_path / "lines.txt").write_text("\n".join(LINES * 40) + "\n")
+    third = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20) if lost == "node" else None
     killed: list[int] = []
+
+    def kill() -> None:
+        killed.extend(test_two_nodes.workers_of(nodes.list_all_nodes() if third is None else [third]))
+        if third is None:
+            for process in killed:
+                os.kill(process, signal.SIGKILL)
+        elif killed:
+            nodes.remove_node(third, allow_graceful=False)
 
     real = cluster_engine.stream
 
     def stream(*given: Any) -> Iterator[Any]:
         for table in real(*given):
             if not killed:
-                killed.extend(test_two_nodes.workers_of(nodes.list_all_nodes()))
-                for process in killed:
-                    os.kill(process, signal.SIGKILL)
+                kill()
             yield table
 
     for module in (corpus, predictions, vectors, words):

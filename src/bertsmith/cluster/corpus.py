@@ -127,14 +127,19 @@ def _encoded(
             first, skip = (source, number + 1) if isinstance(item, EncodedBlock) else (source + 1, 0)
             yield item
     stage = Stage(
-        worker=_Encoder, arguments=(tokenizer, settings.fingerprints), read=_read, workers=workers, resumes=True
+        worker=_Encoder,
+        arguments=(tokenizer, settings.fingerprints),
+        read=_read,
+        workers=workers,
+        size=sum(found.size for found, _ in listed[first:] if isinstance(found, Source)),
+        resumes=True,
     )
 
     def intact(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
-            for _, _, item in encoded_items(table):
-                if isinstance(item, EncodedBlock) and item.failure is not None:
-                    expected, what, fix = item.failure
+            for kind, record in zip(table.column("kind").to_pylist(), table.column("record").to_pylist(), strict=True):
+                if kind == BLOCK and (failure := json.loads(record)["failure"]) is not None:
+                    expected, what, fix = failure
                     raise InputError(expected=expected, found=what, fix=fix)
             yield table
 

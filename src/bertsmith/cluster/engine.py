@@ -25,10 +25,12 @@ from bertsmith.processes.code import code_and_versions, first_difference
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
-_WORKERS_OF_READER = 16  # a reader reads much faster than that number of workers encodes
+_WORKERS_OF_READER = 8  # a reader reads as fast as about that number of workers encodes
 _SECONDS_TO_ANSWER = 20.0
 _NO_CLUSTER = (OSError, RuntimeError, ValueError)  # what Ray raises if it cannot start or join one
-_STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size
+_STREAMED_BYTES = 4 * 2**20  # rows are passed on in tables of about this size,
+_MOST_TIMES = 4  # or of up to that many times as much, if there are
+_TABLES_OF_WORKER = 16  # at least that many for each worker, so that all of them end at about the same time
 # Beginnings of the names of variables with the credentials and endpoints of storages, which workers get.
 _STORAGE = ("AWS_", "AZURE_", "FSSPEC_", "GCSFS_", "GOOGLE_", "HADOOP_")
 
@@ -47,6 +49,7 @@ class Stage:
         workers: the largest number of worker processes; None: as many as there are processors for.
         threads: processors of a worker.
         gpus: GPUs of a worker.
+        size: bytes of all rows, about; 0 if that is not known.
         resumes: whether the command has --resume, for the advice when workers fail.
     """
 
@@ -56,6 +59,7 @@ class Stage:
     workers: int | None = None
     threads: int = 1
     gpus: int = 0
+    size: int = 0
     resumes: bool = False
 
 
@@ -100,11 +104,15 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
         context.execution_options.preserve_order = True
         context.execution_options.verbose_progress = False
         context.enable_progress_bars = False
-        context.target_max_block_size = _STREAMED_BYTES
+        context.memory_usage_poll_interval_s = None  # a statistic of each worker that is shown nowhere
+        processors = int(ray.cluster_resources().get("CPU", 1))
+        most = stage.workers or max(1, processors // stage.threads)
+        at_once = max(1, min(most, processors // stage.threads))
+        context.target_max_block_size = table_bytes(stage.size, at_once)
         context.target_min_block_size = 1
         with ray.data.DataContext.current(context):
             rows = ray.data.from_items([dict(part) for part in parts], override_num_blocks=len(parts))
-            here, processors = _Driver.this(), int(ray.cluster_resources().get("CPU", 1))
+            here = _Driver.this()
             if stage.read is not None:
                 read = _reader(here, stage.read)
                 # Readers wait for disks. They need no processor of their own: a worker may have taken the last one.
@@ -113,10 +121,8 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
                     batch_size=None,
                     batch_format="pyarrow",
                     num_cpus=0,
-                    compute=ray.data.TaskPoolStrategy(size=min(len(parts), 2 + processors // _WORKERS_OF_READER)),
+                    compute=ray.data.TaskPoolStrategy(size=min(len(parts), 1 + processors // _WORKERS_OF_READER)),
                 )
-            most = stage.workers or max(1, processors // stage.threads)
-            at_once = max(1, min(most, processors // stage.threads))
             _require_machine(ray, stage)
             results = rows.map_batches(
                 _Worker,
@@ -128,6 +134,15 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
                 num_gpus=stage.gpus or None,
             )
             yield from results.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def table_bytes(size: int, workers: int) -> int:
+    """The bytes of the tables in which rows are passed on: few and large ones for much text, because each costs time.
+
+    >>> [table_bytes(size * 2**20, 2) >> 20 for size in (0, 100, 300, 10_000)]
+    [4, 4, 9, 16]
+    """
+    return max(_STREAMED_BYTES, min(_MOST_TIMES * _STREAMED_BYTES, size // (_TABLES_OF_WORKER * workers)))
 
 
 def use_threads(count: int) -> None:

@@ -93,7 +93,7 @@ class Kept:
     def add(self, tables: Sequence[pa.Table]) -> None:
         """Writes the next part."""
         if tables:
-            whole = pa.concat_tables(tables).combine_chunks()
+            whole = pa.concat_tables(tables)
             path = self.folder / f"part-{len(self._paths()):06d}.arrow"
             with atomic_file(path) as file, pa.ipc.new_file(file, whole.schema) as writer:
                 writer.write_table(whole)

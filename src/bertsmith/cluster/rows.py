@@ -86,7 +86,7 @@ def row_of(
     place = [source, number, kind, json.dumps(record)]
     empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
     arrays = [
-        _one(value, field.type) if isinstance(value, np.ndarray) else pa.array([value], field.type)
+        _one(value, field.type) if isinstance(value, np.ndarray | bytes) else pa.array([value], field.type)
         for value, field in zip([*place, *(columns or empty)], schema, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -177,6 +177,9 @@ def _all(parts: Sequence[EncodedPart], name: str) -> list[Any]:
 
 
 def _one(values: Any, kind: pa.DataType) -> pa.Array:
-    """A list array with `values` as its only list."""
+    """An array with `values`, an array or bytes, as its only list, or only bytes; they are not copied."""
+    if isinstance(values, bytes):
+        ends = pa.py_buffer(np.array([0, len(values)], dtype=np.int64))
+        return pa.LargeBinaryArray.from_buffers(kind, 1, [None, ends, pa.py_buffer(values)])
     flat = pa.array(values, kind.value_type)
     return pa.LargeListArray.from_arrays(pa.array([0, len(flat)], pa.int64()), flat, type=kind)
