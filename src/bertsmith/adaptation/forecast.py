@@ -162,7 +162,7 @@ class Forecast:
         )
         yield (
             kind == GRAFT and self.added < self.settings.add,
-            f"only {counted(self.added, 'word')} of the text are split and frequent enough to be added",
+            f"of the words of the text that are split, only {self.added:,} are frequent enough to be added",
         )
         held_out = self.after.pieces
         yield (
