@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, machine_label, write_result
-from labelled_rows import rows_of
+from labelled_rows import rows_of, trec
 
 import bertsmith
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
@@ -75,9 +75,7 @@ def tables(task: str, data: Path) -> tuple[list[str], list[str], list[str]]:
         train, dev = ([block.strip() + "\n" for block in part if block.strip()] for part in blocks)
         return [], train, dev
     if task == "trec-fine":
-        files = [data / f"cls/nltk/qc/{name}.txt" for name in ("train", "test")]
-        questions = [path.read_text(encoding="latin-1").splitlines() for path in files]
-        parts = [[(text, label) for label, text in (one.split(" ", 1) for one in part)] for part in questions]
+        parts = [trec(data / f"cls/nltk/qc/{name}.txt", fine=True) for name in ("train", "test")]
     elif task == "reuters-8":
         files = [data / f"cls/reuters_r8/r8-{name}-all-terms.txt" for name in ("train", "test")]
         news = [path.read_text(encoding="utf-8").splitlines()[1:] for path in files]

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, machine_label
+from labelled_rows import trec
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from unseen_tasks import TASKS as UNSEEN
 from unseen_tasks import Rows
@@ -75,12 +76,7 @@ def examples_of(task: str, path: Path) -> Sequence[Example]:
     """The labelled examples of a file; of TREC, the coarse label."""
     if task != "trec":
         return read_examples(KINDS.get(task, task), path).examples
-    found = []
-    for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), start=1):
-        label, text = line.split(" ", 1)
-        place = f"line {number} of '{path}'"
-        found.append(TextExample(id=str(number), first=text, label=label.split(":")[0], place=place))
-    return found
+    return examples_of_rows(trec(path))
 
 
 def examples_of_rows(rows: Rows) -> Sequence[Example]:

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 from harness import begun, write_result
+from labelled_rows import trec
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
@@ -185,8 +186,7 @@ def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[
 
 
 def _questions(path: Path) -> list[Row]:
-    lines = (line.split(" ", 1) for line in path.read_text(encoding="latin-1").splitlines())
-    return [(" ".join(text.split()), kind) for kind, text in lines]
+    return [(" ".join(text.split()), kind) for text, kind in trec(path, fine=True)]
 
 
 def _coarse(kind: str) -> str:

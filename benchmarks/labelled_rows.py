@@ -6,10 +6,14 @@ from pathlib import Path
 Row = tuple[str, str]
 
 
-def trec(path: Path) -> list[Row]:
-    """Questions with their coarse labels."""
+def trec(path: Path, *, fine: bool = False) -> list[Row]:
+    """Questions with their coarse labels, from lines like `NUM:dist How far is it from Denver to Aspen ?`.
+
+    Args:
+        fine: with their fine labels, such as NUM:dist, instead.
+    """
     lines = path.read_text(encoding="latin-1").splitlines()
-    return [(text, label.split(":")[0]) for label, text in (line.split(" ", 1) for line in lines)]
+    return [(text, label if fine else label.split(":")[0]) for label, text in (line.split(" ", 1) for line in lines)]
 
 
 def rows_of(task: str, data: Path) -> tuple[list[Row], list[Row]]:

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from labelled_rows import trec
+
 from bertsmith.baselines.probe import FeatureProbe
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
@@ -25,7 +27,6 @@ from bertsmith.tasks.settings import TaskSettings
 PROBE_ROWS = 5000
 PROBE_LENGTH = 128  # tokens
 PROBE_PENALTY = 10.0
-ENCODING = "latin-1"  # of TREC
 
 
 def baseline_scores(rows: HeldOutRows, corpus: Corpus) -> dict[str, dict[str, float]]:
@@ -67,10 +68,10 @@ class ProbeTask:
 def probe_tasks(data: Path) -> dict[str, ProbeTask]:
     """SST-2 (scored on its dev set) and TREC (six kinds of question, scored on its test set) from the data folder."""
     sst2 = data / "glue" / "SST-2"
-    trec = data / "cls" / "nltk" / "qc"
+    questions = data / "cls" / "nltk" / "qc"
     return {
         "sst-2": _probe_task(_sst2(sst2 / "train.tsv"), _sst2(sst2 / "dev.tsv")),
-        "trec": _probe_task(_trec(trec / "train.txt"), _trec(trec / "test.txt")),
+        "trec": _probe_task(_trec(questions / "train.txt"), _trec(questions / "test.txt")),
     }
 
 
@@ -87,10 +88,4 @@ def _sst2(path: Path) -> Sequence[TextExample]:
 
 
 def _trec(path: Path) -> Sequence[TextExample]:
-    """Questions with their coarse kinds, from lines like `NUM:dist How far is it from Denver to Aspen ?`."""
-    lines = path.read_text(encoding=ENCODING).splitlines()
-    return [
-        TextExample(id=str(number), first=text, label=kind.split(":")[0])
-        for number, line in enumerate(lines)
-        for kind, _, text in [line.partition(" ")]
-    ]
+    return [TextExample(id=str(number), first=text, label=kind) for number, (text, kind) in enumerate(trec(path))]

@@ -155,6 +155,14 @@ def test_an_output_is_apart_from_its_inputs(storage) -> None:  # noqa: F811
         pass
 
 
+def test_an_output_needs_a_name_in_its_bucket() -> None:
+    for address in ("s3://nowhere", "gs://nowhere/", "hdfs://host"):
+        message = "expected an address with a name after the bucket, .*://BUCKET/NAME; found '.*'; add the name"
+        with pytest.raises(InputError, match=message) as caught, staged(Path(address)):
+            pass
+        assert "\n" not in str(caught.value)
+
+
 def read(address: str) -> bytes:
     find_files(address)
     with open_address(address) as file:

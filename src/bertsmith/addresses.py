@@ -49,3 +49,13 @@ def lacks_host(path: str) -> bool:
     (True, False)
     """
     return path.startswith("hdfs:///")
+
+
+def lacks_name(address: str) -> bool:
+    """Whether an address is that of a whole bucket or host, without the name of a file or folder in it.
+
+    >>> lacks_name("s3://bucket"), lacks_name("s3://bucket/"), lacks_name("s3://bucket/x.npy")
+    (True, True, False)
+    """
+    scheme, _, rest = address.partition("://")
+    return scheme not in ("memory", "file") and "/" not in rest.strip("/")

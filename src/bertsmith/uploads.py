@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.addresses import address_of, name_of, scheme_of
+from bertsmith.addresses import address_of, lacks_name, name_of, scheme_of
 from bertsmith.errors import BertsmithError, InputError, RunError
 from bertsmith.remote import errors_in_words, file_system
 
@@ -41,6 +41,12 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
         yield out
         return
     address = address.rstrip("/")
+    if lacks_name(address):
+        raise InputError(
+            expected=f"an address with a name after the bucket, {scheme_of(address)}://BUCKET/NAME",
+            found=f"'{address}'",
+            fix="add the name of the output",
+        )
     for one in inputs:
         if f"{address_of(one) or ''}/".startswith(f"{address}/"):
             raise InputError(

@@ -249,10 +249,24 @@ def test_nothing_is_said_about_a_model_that_has_read_much_or_an_unknown_number_o
 def test_text_in_another_language_and_in_other_letters_is_reported(base: Path, tmp_path: Path) -> None:
     (tmp_path / "russian.txt").write_text("\n".join("это был очень хороший фильм .\n" for _ in range(500)))
     advice = forecast_adaptation(base, [tmp_path / "russian.txt"], device="cpu").advice()
-    assert "unknown to the vocabulary of the model" in advice[0]
+    assert "unknown to the vocabulary of the model: the text has letters that it lacks: о" in advice[0]
+    assert "Use a model of this language" in advice[0]
     (tmp_path / "other.txt").write_text("\n".join("ass inss ofss the .\n" for _ in range(500)))
     advice = forecast_adaptation(base, [tmp_path / "other.txt"], device="cpu").advice()
     assert "probably in another language" in advice[0]
+
+
+def test_unknown_signs_are_named_with_what_helps(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "signs.txt").write_text("\n".join("# the film + the plot # the ones .\n" for _ in range(500)))
+    advice = forecast_adaptation(base, [tmp_path / "signs.txt"], device="cpu").advice()
+    assert "because of signs that it lacks: # (2) + (1). --vocabulary graft adds the frequent ones, and" in advice[0]
+    graft = forecast_adaptation(base, [tmp_path / "signs.txt"], vocabulary="graft", device="cpu")
+    assert "Those that are frequent enough are among the added words" in graft.advice()[0]
+    assert graft.before.unknown == 3
+    assert graft.after.unknown == 0
+    (tmp_path / "long.txt").write_text("\n".join(f"{'s' * 300} the film .\n" for _ in range(800)))
+    advice = forecast_adaptation(base, [tmp_path / "long.txt"], device="cpu").advice()
+    assert "unknown to the vocabulary of the model: they are longer than its tokenizer reads" in advice[0]
 
 
 def test_what_cannot_be_adapted_is_refused_before_anything_is_written(

@@ -24,9 +24,9 @@ def test_the_words_that_save_the_most_pieces_are_added_first() -> None:
     assert words_to_add(counts, TOKENIZER, 1) == ["plots"]
 
 
-def test_unknown_words_are_added_too() -> None:
-    counts = WordCounts.of({"xyz": 10, "films": 8, "123": 50})
-    assert words_to_add(counts, TOKENIZER, 9) == ["xyz", "films"], "but no numbers"
+def test_unknown_words_and_signs_are_added_too() -> None:
+    counts = WordCounts.of({"xyz": 10, "films": 8, "123": 50, "^": 9})
+    assert words_to_add(counts, TOKENIZER, 9) == ["xyz", "^", "films"], "but no numbers"
 
 
 def test_a_new_piece_starts_from_the_mean_of_its_old_pieces_and_the_rest_stays(tmp_path: Path) -> None:

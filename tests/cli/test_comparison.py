@@ -31,6 +31,20 @@ def test_a_task_with_its_own_examples_needs_no_file(run, tmp_path):
     assert result.out.startswith("spam, scored on ")
 
 
+def test_the_file_and_its_task_may_be_named_as_in_finetune(run, tmp_path):
+    task, dev = write_labelled(tmp_path / "t.tsv", 40), write_labelled(tmp_path / "d.tsv", 30, seed=1)
+    options = ["--dev", dev, "--systems", "one-hot", "--seeds", 1, "--out"]
+    named = run("compare", "--task", "classification", "--train", task, *options, tmp_path / "named")
+    assert named.code == 0, named.err
+    plain = run("compare", "--task", task, "--kind", "classification", *options, tmp_path / "plain")
+    assert [line.split()[:3] for line in named.out.splitlines()[:3]] == [
+        line.split()[:3] for line in plain.out.splitlines()[:3]
+    ]
+    both = run("compare", "--task", "spam", "--kind", "spam", "--train", task, *options, tmp_path / "both")
+    assert (both.code, both.err.count("\n")) == (1, 1)
+    assert "leave --kind out" in both.err
+
+
 def test_the_help_names_every_system(run):
     shown = " ".join(run("compare", "--help").out.split()).replace("- ", "-")  # a line may end inside a name
     for name in SYSTEMS:

@@ -8,6 +8,7 @@ import pytest
 
 from bertsmith import downloads, uploads
 from bertsmith.errors import RunError
+from bertsmith.inference.predictor import Predictor
 from cli.test_predicting import write_model
 from storage_server import _server, storage  # noqa: F401
 from tasks.task_samples import SPECS
@@ -179,8 +180,11 @@ def test_predictions_at_an_address_are_those_on_a_disk(run, tmp_path, task_model
     there = (*predict, "s3://texts/new/there.jsonl")
     with monkeypatch.context() as patch:
         patch.setattr(uploads, "_upload", unanswered)
-        assert "the complete output is kept in" in run(*there, stdin=b"other lines\n" * 9).err
-    answer = run(*there, "--resume", stdin=lines)
+        assert "the complete output is kept in" in run(*there, stdin=lines).err
+    assert "found others; give the same lines again" in run(*there, "--resume", stdin=b"other lines\n" * 9).err
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "predict", None)  # nothing is predicted a second time
+        answer = run(*there, "--resume", stdin=lines)
     assert (answer.code, answer.out) == (0, "s3://texts/new/there.jsonl\n"), answer.err
     assert storage.cat_file("texts/new/there.jsonl") == (tmp_path / "here.jsonl").read_bytes()
     assert storage.find("texts") == ["texts/new/there.jsonl"]

@@ -31,6 +31,12 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
     assert json.loads((tuned / "report.json").read_text())["scores"]["accuracy"]["mean"] == 1.0
     scored = run("evaluate", "--model", tuned / "model", "--data", mails, "--json")
     assert json.loads(scored.out)["scores"]["accuracy"] == 1.0
+    assert f"'{mails}' is the training file of this model" in scored.err
+    others = mails.with_name("others.csv")
+    others.write_text(mails.read_text() + f"{SPAM},Spam\n")
+    on_others = run("evaluate", "--model", tuned / "model", "--data", others)
+    assert on_others.code == 0
+    assert "training file" not in on_others.err
     answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n".encode())
     first, second = answer.out.splitlines()
     assert first.startswith("Spam\t")

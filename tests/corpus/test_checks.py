@@ -234,6 +234,13 @@ def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(t
     assert "held out: these are the held-out documents" in check_corpus(tmp_path / "whole" / "held_out").lines()
 
 
+def test_nearly_all_of_the_text_held_out_is_not_written_with_an_exponent(tmp_path: Path) -> None:
+    path = write(tmp_path / "text.txt", "The boat.\n" + "The boat came home . " * 300)
+    build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.01, form="lines"))
+    advice = " ".join(check_corpus(tmp_path / "corpus").advice())
+    assert "99.8 % of the text is held out instead of the requested 1 %" in advice
+
+
 def test_held_out_text_in_the_corpus_is_found_too(tmp_path: Path) -> None:
     stories = [f"Nobody was in boat number {number} when it came home in the rain.\n{LONG}\n" for number in range(9)]
     build_corpus([write(tmp_path / "a.txt", "\n".join(stories))], small_tokenizer(), tmp_path / "corpus")

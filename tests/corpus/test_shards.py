@@ -174,6 +174,7 @@ def test_a_shard_truncated_anywhere_is_refused(folder: Path) -> None:
 
 def test_folders_that_are_not_a_corpus_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "found no such folder; build one" in refused(tmp_path / "none")
+    assert "found a file; build one" in refused(write(tmp_path / "text.txt", "x"))
     assert "found no corpus.json in it" in refused(write(tmp_path / "other" / "x.txt", "x").parent)
     for manifest in ("{", "[]", "{}", '{"format": "bertsmith-corpus"}'):
         write(folder / "corpus.json", manifest)

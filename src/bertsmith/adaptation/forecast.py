@@ -6,7 +6,9 @@ nothing is trained yet.
 
 import dataclasses
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from bertsmith.pretraining.fit import FEW_HELD_OUT
 from bertsmith.progress import amount, counted, duration
 from bertsmith.runtime import Runtime
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.report import TextFigures, vocabulary_report
 from bertsmith.vocabularies.word_counts import WordCounts
@@ -29,6 +32,7 @@ from bertsmith.vocabularies.word_counts import WordCounts
 LEAST_WORDS = 2_000
 WORDS_PER_PIECE = 20  # of a new vocabulary, below which most of its pieces are too rare to be learned
 UNKNOWN_SHARE = 0.01  # of the words, above which the vocabulary does not fit
+NAMED_CHARACTERS = 10  # in the advice
 WHOLE_SHARE = 0.5  # of the words, below which the text is probably in another language
 MOST_PASSES = 100  # over the text of a task in Gururangan et al. (2020), "Don't stop pretraining", section 4
 _ROWS, _TIMED = 8, 3
@@ -43,6 +47,8 @@ class Forecast:
         words: basic tokens of the text.
         before: how the vocabulary of the model splits the held-out text.
         after: how that of the adapted model splits it.
+        unknown_characters: why words are unknown to the vocabulary of the model: characters that are no piece, with
+            their counts in these words, most frequent first.
         added: the number of added words.
         tokens_per_second: of training, measured on a few rows.
         settings: those of the adaptation, with the way that was chosen.
@@ -60,6 +66,7 @@ class Forecast:
     added: int
     tokens_per_second: float
     settings: AdaptationSettings
+    unknown_characters: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tokens_read: int | None = None
     is_chosen: bool = False
     from_scratch: bool = False
@@ -127,12 +134,7 @@ class Forecast:
         has_new = kind == NEW or self.from_scratch
         read = f"the model has read only {amount(self.tokens_read or 0)} tokens"
         command = "`bertsmith adapt MODEL TEXT --vocabulary new --out RUN`"
-        yield (
-            before.unknown_rate > UNKNOWN_SHARE,
-            f"{before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model: the text has letters "
-            "that it lacks. Use a model of this language"
-            + (", or --vocabulary new if there is much text" if self.is_wordpiece and not has_new else ""),
-        )
+        yield before.unknown_rate > UNKNOWN_SHARE, self._of_unknown(may_be_new=self.is_wordpiece and not has_new)
         yield (
             self.is_wordpiece and before.unknown_rate <= UNKNOWN_SHARE and before.whole_rate < WHOLE_SHARE,
             f"only {before.whole_rate:.0%} of the words are pieces of the vocabulary of the model: the text is "
@@ -160,7 +162,7 @@ class Forecast:
         )
         yield (
             kind == GRAFT and self.added < self.settings.add,
-            f"only {counted(self.added, 'word')} of the text are split and frequent enough to be added",
+            f"of the words of the text that are split, only {self.added:,} are frequent enough to be added",
         )
         held_out = self.after.pieces
         yield (
@@ -168,6 +170,25 @@ class Forecast:
             f"the held-out text has {counted(held_out, 'token')}, too few for losses that mean something; give more "
             "text or raise --held-out",
         )
+
+    def _of_unknown(self, *, may_be_new: bool) -> str:
+        """The advice for a text with characters that the vocabulary of the model lacks."""
+        told, counts = f"{self.before.unknown_rate:.1%} of the words are unknown to the vocabulary of the model", ""
+        if self.unknown_characters:
+            named = list(self.unknown_characters.items())
+            counts = " ".join(f"{character} ({count:,})" for character, count in named[:NAMED_CHARACTERS])
+            counts += f" and {len(named) - NAMED_CHARACTERS} more" if len(named) > NAMED_CHARACTERS else ""
+        if self.is_wordpiece and not counts:
+            return f"{told}: they are longer than its tokenizer reads. Check that the text consists of words"
+        letters = sum(count for character, count in self.unknown_characters.items() if _is_letter(character))
+        if not counts or 2 * letters > sum(self.unknown_characters.values()):
+            fix = "Use a model of this language" + (", or --vocabulary new if there is much text" * may_be_new)
+            return f"{told}: the text has letters that it lacks{': ' * bool(counts)}{counts}. {fix}"
+        if self.settings.vocabulary == GRAFT:
+            fix = "Those that are frequent enough are among the added words"
+        else:
+            fix = "--vocabulary graft adds the frequent ones" + ", and so does a new one, with much text" * may_be_new
+        return f"{told}, because of signs that it lacks: {counts}. {fix}"
 
 
 def require_enough(text: DomainText, settings: AdaptationSettings) -> None:
@@ -200,6 +221,25 @@ def figures_of(tokenizer: Tokenizer, words: WordCounts, name: str) -> TextFigure
     return vocabulary_report(tokenizer.vocabulary, {}, total=words, max_word_characters=longest, tokenizer=other).total
 
 
+def unknown_characters(tokenizer: Tokenizer, words: WordCounts) -> dict[str, int]:
+    """The characters that make words unknown to WordPieces, with their counts in these words, most frequent first.
+
+    It is empty for other pieces.
+    """
+    if not is_wordpiece(tokenizer):
+        return {}
+    vocabulary, longest = tokenizer.vocabulary, tokenizer.rules.max_word_characters
+    encoded = tokenizer.encode_words(words.words)
+    is_unknown = (encoded.lengths == 1) & (encoded.ids[encoded.offsets[:-1]] == vocabulary.unk_id)
+    found = ((words.words[place], int(words.counts[place])) for place in np.flatnonzero(is_unknown).tolist())
+    unknown = {word: count for word, count in found if len(word) <= longest}
+    missing = vocabulary_report(vocabulary, {}, total=WordCounts.of(unknown), max_word_characters=longest)
+    counts: Counter[str] = Counter()
+    for form, count in missing.missing_characters.items():
+        counts[form.removeprefix(CONTINUATION) or form] += count
+    return dict(counts.most_common())
+
+
 def is_wordpiece(tokenizer: Tokenizer) -> bool:
     """Whether the pieces are WordPieces, which can be learned here and extended by words."""
     return isinstance(tokenizer, WordPieceTokenizer)
@@ -225,6 +265,11 @@ def training_speed(model: EncoderForPreTraining, length: int, runtime: Runtime) 
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - start)
     return len(tokens) / max(min(seconds[1:]), 1e-9)
+
+
+def _is_letter(character: str) -> bool:
+    """Whether it is a letter or a mark of one, as the vowel signs of Hindi are."""
+    return unicodedata.category(character)[0] in "LM"
 
 
 def _in_words(figures: TextFigures) -> str:

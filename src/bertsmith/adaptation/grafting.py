@@ -35,8 +35,8 @@ FEWEST_USES = 5  # in the text, below which a word is not added
 def words_to_add(counts: WordCounts, tokenizer: Tokenizer, most: int) -> list[str]:
     """The words of a text that save the most pieces if they are pieces of their own, best first.
 
-    Only words with a letter, of at least `FEWEST_USES` uses, that the vocabulary splits or does not know. Their uses
-    are damped where they are concentrated in one part of the text (`WordCounts.spread`).
+    Only words with a letter and single unknown characters, of at least `FEWEST_USES` uses, that the vocabulary splits
+    or does not know. Their uses are damped where they are concentrated in one part of the text (`WordCounts.spread`).
 
     Args:
         counts: the words of the text.
@@ -51,7 +51,9 @@ def words_to_add(counts: WordCounts, tokenizer: Tokenizer, most: int) -> list[st
     named = [
         (-int(saved[place]), words[place])
         for place in found.tolist()
-        if len(words[place]) <= longest and any(map(str.isalpha, words[place])) and words[place] not in vocabulary.index
+        if len(words[place]) <= longest
+        and (any(map(str.isalpha, words[place])) or (is_unknown[place] and len(words[place]) == 1))
+        and words[place] not in vocabulary.index
     ]
     return [word for _, word in sorted(named)[:most]]
 

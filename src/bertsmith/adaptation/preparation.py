@@ -13,6 +13,7 @@ from bertsmith.adaptation.forecast import (
     is_wordpiece,
     require_enough,
     training_speed,
+    unknown_characters,
 )
 from bertsmith.adaptation.grafting import grafted_tokenizer, words_to_add
 from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, KEEP, NEW, AdaptationSettings
@@ -155,6 +156,7 @@ def _forecast(
         words=text.words,
         before=figures,
         after=figures if after is before else figures_of(after, text.held_out_words, "after"),
+        unknown_characters=unknown_characters(before, text.held_out_words),
         added=added,
         tokens_per_second=speed,
         settings=settings,

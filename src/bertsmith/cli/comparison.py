@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import COPIED, DeviceOption, MapOption, given, label_map, print_table, say
+from bertsmith.settings import require
 
 
 def compare_settings() -> Sequence[type]:
@@ -19,12 +20,22 @@ def compare_settings() -> Sequence[type]:
 def compare(
     task: Annotated[
         str,
-        typer.Option("--task", metavar="FILE", help="labelled examples, or a task with its own examples, such as spam"),
+        typer.Option(
+            "--task",
+            metavar="FILE",
+            help="labelled examples, or a task with its own examples, such as spam; with --train the task, as in "
+            "`finetune`",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="REPORT", help="the folder of the report")],
     kind: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="the format of FILE: a task as in `finetune --task` [classification]"),
+    ] = None,
+    train: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="labelled examples of --task NAME, instead of --task FILE --kind NAME"),
+        COPIED,
     ] = None,
     dev: Annotated[Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the examples]"), COPIED] = None,
     corpus: Annotated[
@@ -82,10 +93,16 @@ def compare(
     """
     from bertsmith.comparison.run import compare_systems
 
+    require(
+        train is None or kind is None,
+        expected="--task NAME with --train FILE",
+        found=f"--kind {kind} as well",
+        fix="leave --kind out",
+    )
     result = compare_systems(
-        task,
+        task if train is None else train,
         out,
-        kind=kind,
+        kind=kind if train is None else task,
         dev=dev,
         corpus=corpus or (),
         systems=_names(systems),

@@ -214,14 +214,12 @@ def predict(
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
-    is_again = resume and out is not None and is_staged(out)
+    is_complete = resume and out is not None and is_staged(out)
     held = contextlib.ExitStack()
     place = None if out is None else held.enter_context(staged(out, replace=replace))
     answered: Iterator[tuple[Example, Prediction]]
-    if is_again:
-        note(
-            f"'{place}', whose upload failed, does not say from which lines and models it is; they are predicted again"
-        )
+    if is_complete:
+        note(f"the predictions in '{place}' are complete; those for the same lines are uploaded")
     if data is not None:
         options = {
             "device": device,
@@ -250,7 +248,8 @@ def predict(
             engine=engine,
             out=place,
             resume=resume,
-            replace=replace or is_again,
+            replace=replace,
+            uploaded=out is not None and address_of(out) is not None,
         )
     elif submission is not None:
         written = lines.write_submission(

@@ -135,7 +135,7 @@ class DoctorReport:
         kept = self.held_out.get("tokens", 0) / max(self.tokens + self.held_out.get("tokens", 0), 1)
         yield (
             requested > 0 and not requested / 2 <= kept <= 2 * requested,
-            f"{100 * kept:.2g} % of the text is held out instead of the requested {100 * requested:g} %, because whole"
+            f"{100 * kept:.3g} % of the text is held out instead of the requested {100 * requested:g} %, because whole"
             " documents are drawn, and there are few of them or their lengths differ widely."
             f" {self._more_documents()}, or try another --held-out",
         )

@@ -51,7 +51,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / MANIFEST
     if not path.is_file():
-        found = "no such folder" if not folder.is_dir() else f"no {MANIFEST} in it"
+        found = f"no {MANIFEST} in it" if folder.is_dir() else "a file" if folder.is_file() else "no such folder"
         raise CorpusError(
             expected=f"a corpus at '{folder}'", found=found, fix="build one with `bertsmith corpus`, or check the path"
         )

@@ -276,7 +276,7 @@ class _Computation:
         linear = self._fit(train)
         rows = self._features.rows
         # As a model it reads rows of two texts, which must be all of both.
-        if self.job.tokenizer.template.second_segment and len(rows) == len(self.dev) and not rows.truncated:
+        if self.job.tokenizer.template.has_segments and len(rows) == len(self.dev) and not rows.truncated:
             self._linear[PAIRS] = linear
         return self._of_units(linear.outputs(dev))
 

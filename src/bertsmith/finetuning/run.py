@@ -286,7 +286,7 @@ def _of_advice(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]
         "epochs": job.settings.epochs,
         "learning_rate": min(rates),
         "reads": spec.reads if job.task.head.pooled else None,
-        "has_segments": job.tokenizer.template.second_segment != 0,
+        "has_segments": job.tokenizer.template.has_segments,
         "calibrate": spec.settings.calibrate if single else None,
     }
 

@@ -14,13 +14,14 @@ from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.kinds import KINDS
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
 
 if TYPE_CHECKING:
     from bertsmith.checkpoints.model_folder import ModelFolder
     from bertsmith.heads.own_head import OwnHead
 
-AVERAGED = ("classification", "regression")  # kinds of task whose predictions have a mean
+AVERAGED = tuple(name for name, kind in KINDS.items() if kind.averaged is not Task.averaged)  # kinds with a mean
 
 
 class Ensemble(Predictor):

@@ -36,6 +36,7 @@ def kept_predictions(
     *,
     resume: bool = False,
     replace: bool = False,
+    uploaded: bool = False,
 ) -> Answers:
     """The predictions for lines, which are also written to a file; those that it has already are left out.
 
@@ -45,13 +46,17 @@ def kept_predictions(
         made_of: what the predictions depend on besides the lines, as plain values.
         resume: continue the unfinished file; start one if there is none.
         replace: the file may exist, or an unfinished one.
+        uploaded: the file is uploaded next and then deleted. What it is made of stays next to it, so that `resume`
+            finds the complete predictions if the upload failed.
 
     Raises:
         BertsmithError: as `predict`; `InputError` if the file may not be written; `RunError` if there is an unfinished
             one and neither `resume` nor `replace` is given, or it was made from something else.
     """
-    require_output(out, PREDICTIONS, replace=replace)
+    require_output(out, PREDICTIONS, replace=replace or (uploaded and resume))
     with locked_file(out):
+        if uploaded and resume and out.exists() and _state_of(out).exists():
+            os.replace(out, _partial_of(out))
         unfinished = _Unfinished(out, made_of, resume=resume, replace=replace)
         with unfinished.opened() as file:
             try:
@@ -63,7 +68,15 @@ def kept_predictions(
                     yield example, prediction
             finally:
                 unfinished.save(file)
-        unfinished.complete()
+        unfinished.complete(keep_state=uploaded)
+
+
+def _partial_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+def _state_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial.json")
 
 
 class _Unfinished:
@@ -71,7 +84,7 @@ class _Unfinished:
 
     def __init__(self, out: Path, made_of: Mapping[str, Any], *, resume: bool, replace: bool) -> None:
         self.out, self.made_of = out, dict(made_of)
-        self.path, self.state = out.with_name(f"{out.name}.partial"), out.with_name(f"{out.name}.partial.json")
+        self.path, self.state = _partial_of(out), _state_of(out)
         self.done = 0
         self._counted = (0, 0, "")  # lines, bytes and digest; Ctrl-C may come between any two assignments
         self._digest, self._waiting, self._before = RunningDigest(), collections.deque[str](), ""
@@ -143,10 +156,11 @@ class _Unfinished:
         if lines > self.done:
             write_json(self.state, {"lines": lines, "bytes": size, "digest": digest, "made_of": self.made_of})
 
-    def complete(self) -> None:
+    def complete(self, *, keep_state: bool) -> None:
         """Gives the file its name."""
         os.replace(self.path, self.out)
-        self.state.unlink(missing_ok=True)
+        if not keep_state:
+            self.state.unlink(missing_ok=True)
 
     def _require_same(self, count: int) -> None:
         if count == self.done and str(self._digest) != self._before:

@@ -12,13 +12,14 @@ from bertsmith.datasets.examples import FORMS, PAIRS, TEXTS, TextExample
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.datasets.text_groups import form_of_file
 from bertsmith.errors import InputError
+from bertsmith.files import digest_file
 from bertsmith.finetuning.run import is_count
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference import quantization
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.quantization import Calibration, Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
-from bertsmith.model_files.metadata import METADATA, SIMILARITY, is_n_gram_folder, read_metadata
+from bertsmith.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, is_n_gram_folder, read_metadata
 from bertsmith.progress import counted, warn
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals
@@ -112,10 +113,12 @@ def evaluate(
     if _gives_vectors(model, task):
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
     if is_n_gram_folder(model):
+        _warn_of_training_file(read_metadata(Path(model)), Path(data))
         predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
         found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
     else:
         folder = load_any(model)
+        _warn_of_training_file(folder.metadata, Path(data))
         predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
         found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     name, spec, examples = found
@@ -220,6 +223,7 @@ def quantize(
         return _quantize_vectors(model, folder, Path(data), task, map_labels, limit, _columns(columns))
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    _warn_of_training_file(folder.metadata, Path(data))
     calibration = _calibration(lambda: quantization.calibrate(folder, examples, head))
     exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
     metric = task_for(spec).selection_metric
@@ -297,7 +301,9 @@ def _evaluate_vectors(
     if task == CLUSTERING:
         scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
     else:
-        spec = read_metadata(load_any(model).path).spec or {}
+        metadata = read_metadata(load_any(model).path)
+        _warn_of_training_file(metadata, data)
+        spec = metadata.spec or {}
         scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()))
         cut = [prediction.cut_tokens for prediction in predictions]
         judge = task_for(vector_spec(task, examples, TaskSettings()))
@@ -314,6 +320,14 @@ def _evaluate_vectors(
         cut_texts=texts,
         cut_tokens=tokens,
     )
+
+
+def _warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
+    """Warns if the examples are in the training file of the model, byte by byte."""
+    if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
+        warn(
+            f"'{data}' is the training file of this model: scores on examples that it has seen say little about others"
+        )
 
 
 def _columns(values: Mapping[str, Any]) -> ColumnSettings:

@@ -97,6 +97,7 @@ def predict_lines(
     out: Path | None = None,
     resume: bool = False,
     replace: bool = False,
+    uploaded: bool = False,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -111,6 +112,7 @@ def predict_lines(
         out: a .jsonl file that the predictions are also written to; unfinished, it is kept as OUT.partial.
         resume: continue an unfinished file, from the same lines; its predictions are not yielded again.
         replace: the file may exist, or an unfinished one.
+        uploaded: the caller uploads and deletes the file; if that fails, `resume` finds it complete.
 
     Raises:
         InputError: `out` may not be written.
@@ -152,7 +154,7 @@ def predict_lines(
         "head": None if head is None else head.__name__,
         **({} if products == "auto" else {"products": products}),
     }
-    yield from kept_predictions(out, lines, predict, made_of, resume=resume, replace=replace)
+    yield from kept_predictions(out, lines, predict, made_of, resume=resume, replace=replace, uploaded=uploaded)
 
 
 def _predicted_from(

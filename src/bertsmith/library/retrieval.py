@@ -77,7 +77,7 @@ def search_passages(
     asked = _queries(queries, chosen)
     retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, {chosen.system})
     if retriever.index is not None and chosen.system != HYBRID:
-        tell_crowded(retriever.index, is_changed=chosen.changes is not None)
+        tell_crowded(retriever.index)
     return _results(retriever.passages, asked, retriever.rank(asked.texts, chosen.system, top))
 
 
@@ -107,7 +107,7 @@ def score_searches(
     systems = {chosen.system} if chosen.system in WORDS_ALONE else {BY_WORDS, VECTORS}
     retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, systems)
     if retriever.index is not None and chosen.system != HYBRID:
-        tell_crowded(retriever.index, is_changed=chosen.changes is not None)
+        tell_crowded(retriever.index)
     tell_unjudged(asked, retriever.passages, judged)
     rankings = retriever.side_by_side(asked.texts, chosen.system)
     return {name: score_search(ranking, asked, retriever.passages, judged) for name, ranking in rankings.items()}

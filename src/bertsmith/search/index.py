@@ -166,20 +166,20 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
     return vectors
 
 
-def tell_crowded(index: PassageIndex, *, is_changed: bool) -> None:
-    """Reports on stderr if the passage vectors crowd around one direction, and what helps.
+def tell_crowded(index: PassageIndex) -> None:
+    """Reports on stderr if the passage vectors crowd around one direction, and what to compare them with.
 
-    Args:
-        is_changed: a change is already applied, so whitening is not suggested.
+    BM25 is suggested because no change of the starter's vectors came close to it (benchmarks/retrieval.py, with
+    --changes).
     """
     if len(index.vectors) < _FEWEST:
         return
     mean = float(random_cosines(index.vectors[sample_rows(len(index.vectors), _SAMPLED)], pairs=_PAIRS).mean())
     if mean >= CROWDED:
-        whiten = "" if is_changed else ", or --changes from `bertsmith vectors --whiten --save-changes`"
         warn(
             f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, "
-            f"so ranking by cosine says little; try --bm25, --hybrid, a sentence model{whiten}"
+            "so a high score says little; compare the ranking with that of --bm25, which needs no model, and of a "
+            "sentence model"
         )
 
 

@@ -63,7 +63,7 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
     Raises:
         ConfigError: the rows of this tokenizer have both texts in one segment.
     """
-    if spec.needs_segments and tokenizer.template.second_segment == 0:
+    if spec.needs_segments and not tokenizer.template.has_segments:
         raise ConfigError(
             expected=f"a model whose rows have a segment for each text, for a head that reads {spec.reads!r}",
             found="one with both texts in segment 0, as in RoBERTa",

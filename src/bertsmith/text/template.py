@@ -32,6 +32,15 @@ class Template:
         """
         return Template(start=(cls_id,), between=(sep_id,), end=(sep_id,))
 
+    @property
+    def has_segments(self) -> bool:
+        """Whether the two texts of a row are in different segments.
+
+        >>> Template.bert(2, 3).has_segments
+        True
+        """
+        return self.second_segment != 0
+
     def num_special(self, texts: int) -> int:
         """The number of special tokens in a row of one text or two.
 
