@@ -13,7 +13,6 @@ models", section 3 (the average with the model before fine-tuning).
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import NamedTuple
 
 import torch
@@ -26,7 +25,7 @@ from bertsmith.files import read_json_lines
 from bertsmith.finetuning.judging import judge
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import warn
-from bertsmith.results.comparison import Lines
+from bertsmith.results.comparison import LEVEL, Lines, paired
 from bertsmith.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
 from bertsmith.runtime import Rank, choose
 from bertsmith.task_data.split import TaskData
@@ -67,8 +66,8 @@ def best_of(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
 def kept_of(job: FinetuningJob, trained: Sequence[Trained], out: Path) -> Kept:
     """The model that the settings of a job keep of its trainings.
 
-    An average that scores below the mean of its parts is not kept: they did not end close to each other. Trainings
-    that collapsed are no part of it.
+    An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
+    to each other. Trainings that collapsed are no part of it.
 
     Args:
         out: the run folder, which gets the predictions of an average.
@@ -84,11 +83,15 @@ def kept_of(job: FinetuningJob, trained: Sequence[Trained], out: Path) -> Kept:
     if job.settings.merge != "average" or len(parts) < 2:
         return one
     several = averaged(job, [trained[number] for number in parts], one, out)
+    return one if several.result.collapsed or _is_better(job, one, several) else several._replace(parts=parts)
+
+
+def _is_better(job: FinetuningJob, one: Kept, several: Kept) -> bool:
+    """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
     metric = job.task.spec.metric
-    scores = [results[number].scores.get(metric) for number in parts]
-    known = [score for score in scores if score is not None]
-    below = bool(known) and several.result.scores[metric] < mean(known)
-    return one if below or several.result.collapsed else several._replace(parts=parts)
+    if len(one.lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
+        return False
+    return paired(job.task.spec.kind, metric, job.task.spec.scheme, one.lines, several.lines)[1].p_value < LEVEL
 
 
 def averaged(job: FinetuningJob, trained: Sequence[Trained], best: Kept, out: Path) -> Kept:

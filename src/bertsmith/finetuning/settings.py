@@ -154,7 +154,7 @@ class FinetuningSettings:
     merge: str = help_field(
         "best",
         "the model of several seeds: best (by its score on the dev data), or average (of their weights and those they "
-        "start from, unless it scores below their mean); auto: average below 10,000 examples with --start linear",
+        "start from, unless the best is significantly better); auto: average below 10,000 examples with --start linear",
     )
     refit: bool = help_field(
         False,
