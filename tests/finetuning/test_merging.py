@@ -86,7 +86,7 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
     scored = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
     assert any(not torch.equal(found[name], average_of(scored)[name]) for name in found)
     assert load_any(run / "model").metadata.training["examples"] == 40
-    load_predictor(run / "model", device="cpu").predict(["a good film"])
+    assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
 
 
 def test_what_is_reported_is_the_average_without_the_held_out_examples(
