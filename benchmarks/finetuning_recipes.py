@@ -17,7 +17,8 @@ seed. The seed draws the labelled rows; a recipe holds a tenth of them out as de
 selects by them alone. Baselines (see `finetuning/baselines.py`) train on all of them. Scores are those of official
 dev rows that no side has seen: at most 1,000, the same for all cells of a task.
 
-Each cell is one training with one seed, and its restarts if it collapses. Finished cells are in the result file, one
+Each cell is one training with one seed, and its restarts if it collapses, or several with --trainings, as the command
+does by default. Finished cells are in the result file, one
 JSON line each, and are not run again; `--table` prints the means. With one thread, seconds are those of the processor.
 """
 
@@ -105,8 +106,10 @@ def untrained_copy(folder: ModelFolder) -> ModelFolder:
 class Cells:
     """The cells of one task, and their result file."""
 
-    def __init__(self, data: Path, model: str, task: str, *, is_untrained: bool = False) -> None:
-        self.task, self.folder = task, load_any(model)
+    def __init__(
+        self, data: Path, model: str, task: str, *, is_untrained: bool = False, trainings: int | None = 1
+    ) -> None:
+        self.task, self.folder, self.trainings = task, load_any(model), trainings
         if is_untrained:
             self.folder = untrained_copy(self.folder)
         if task in UNSEEN:
@@ -128,15 +131,17 @@ class Cells:
         began, wall = time.process_time(), time.perf_counter()
         with tempfile.TemporaryDirectory() as place, quiet():
             settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-            result = finetune(self.folder, self.spec, data, Path(place) / "run", settings, rates, seeds=1)
+            result = finetune(self.folder, self.spec, data, Path(place) / "run", settings, rates, seeds=self.trainings)
             taken = time.process_time() - began, time.perf_counter() - wall
             predictor = load_predictor(Path(place) / "run" / "model", device="cpu")
             scores, predictions = predictor.evaluate(self.scored)
         run = result.runs[0]
+        several = {"kept": result.report["best"], "trainings": len(result.runs)} if len(result.runs) > 1 else {}
         return {
+            **several,
             "scores": {key: round(float(value), 4) for key, value in scores.items()},
             "collapsed": predictor.task.is_collapsed(predictions, self.scored),
-            "starts": int(result.report["collapsed"]) + (not run.collapsed),
+            "starts": int(result.report["collapsed"]) + sum(not one.collapsed for one in result.runs),
             "dev": round(float(run.scores[self.spec.metric]), 4),
             "steps": run.steps,
             "learning_rate": run.learning_rate,
@@ -224,6 +229,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="100,1000")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--arms", default=f"2018,auto,{CHEAP}")
+    parser.add_argument("--trainings", type=int, default=1, help="per cell, of which one model is kept [1]")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a setting of the recipes")
     parser.add_argument("--name", help="the name of the arm, with --set")
     parser.add_argument("--out", type=Path, help="the result file")
@@ -246,7 +252,9 @@ def main() -> None:
                     name = given.name if given.name and arm != CHEAP else arm
                     if (task, size, seed, name) in done:
                         continue
-                    cells = cells or Cells(given.data, given.model, task, is_untrained=given.untrained)
+                    cells = cells or Cells(
+                        given.data, given.model, task, is_untrained=given.untrained, trainings=given.trainings
+                    )
                     cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
                     if arm == CHEAP:
                         found = list(cells.cheap(size, seed))

@@ -89,7 +89,11 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
         "freeze": "embeddings",
         "reads": "probe",
         "start": "linear",
+        "merge": "average",
+        "refit": False,
     }
+    assert resolved("auto", dataclasses.replace(SMALL, examples=499), {})["refit"]
+    assert not {"merge", "refit"} & resolved("auto", SMALL, {"patience": 2}).keys()  # dev data decides there
     large = resolved("auto", dataclasses.replace(SMALL, examples=20_000), {})
     assert (large["batch_size"], large["epochs"], large["keep"]) == (32, 3.0, "best")
     assert "freeze" not in large

@@ -61,6 +61,7 @@ def train_classifier(
         "epochs": round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3),
         "seed": seed,
         "save_minutes": None,
+        "refit": False,  # the time is spent
     }
     situation = situation_of(spec.name, spec.kind, len(train), folder)
     parts = split_settings(resolved("auto", situation, given), [FinetuningSettings, RecipeSettings])

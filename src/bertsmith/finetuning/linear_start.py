@@ -72,8 +72,8 @@ class LinearStart:
         """What a head on whole rows should read: "mean", "cls", or where it makes sense "pooler", "pair" or "apart".
 
         The pooler is a candidate if an earlier head was trained on it, pairs read together and apart if every row has
-        two texts. With very few examples the pooler if it was trained, and else the mean. Texts apart, if the model on
-        them favors similarity and none is clearly better.
+        two texts. The mean, unless another is clearly better; with very few examples the pooler if it was trained, and
+        else the mean. Texts apart, if the model on them favors similarity and none is clearly better.
 
         Args:
             pairs: whether the head can read pairs.
@@ -94,7 +94,7 @@ class LinearStart:
         best = min(known, key=lambda reads: float(tried[reads][0].mean()))
         if APART in tried and tried[APART][1] and not _clearly_lower(tried[best][0], tried[APART][0]):
             return APART  # a few sums are simpler than any other model
-        return best
+        return best if _clearly_lower(tried[best][0], tried["mean"][0]) else "mean"
 
     def layer(self, head: Head, seed: int = 1) -> LinearModel:
         """The linear model that the layer starts from."""

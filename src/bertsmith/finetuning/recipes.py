@@ -30,6 +30,7 @@ OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
 FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 
 _OF_WHOLE_TEXTS = ("classification", "regression")
+_FEW = 500  # training examples below which none is left out of the last training
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
@@ -208,6 +209,9 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         values["reads"] = "mean" if situation.reads_windows else PROBE
     if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
         values["start"] = "linear"
+        if small and given.get("keep", "last") == "last" and given.get("patience") is None:
+            values["merge"] = "average"
+            values["refit"] = situation.examples < _FEW
     return values
 
 

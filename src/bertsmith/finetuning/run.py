@@ -4,21 +4,33 @@
 
     RUN/settings.json        settings, machine, versions, digests of the inputs
     RUN/seed-1/ ...          one training for each seed (see finetuning_job); seed-1-again-1 where seed 1 collapsed
+    RUN/all/seed-1/ ...      the same trainings on all examples, where some had been held out
+    RUN/average/             predictions of the average of their weights
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
-    RUN/model/               the best model
+    RUN/model/               the model that is kept: the best one, or the average
     RUN/baselines.json ...   baselines on the same examples (see baselines)
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.files import write_json, write_text
+from bertsmith.finetuning.merging import (
+    Kept,
+    Refit,
+    Trained,
+    best_of,
+    kept_of,
+    on_all_examples,
+    refitted,
+    trains_on_all,
+)
 from bertsmith.finetuning.opening import opening_lines, options_of
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
@@ -35,7 +47,16 @@ from bertsmith.processes.distributed import (
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
 from bertsmith.results.baseline_lines import lines_of_baselines
-from bertsmith.results.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
+from bertsmith.results.finished_run import (
+    AVERAGE,
+    COUNTS,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    SeedResult,
+    kept_name,
+    kept_scores,
+)
 from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
 from bertsmith.task_data.split import TaskData
@@ -45,6 +66,7 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 if TYPE_CHECKING:
     from bertsmith.finetuning.baselines import Baselines
 
+ALL_FOLDER = "all"  # in RUN: the trainings on all examples
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
@@ -140,24 +162,45 @@ def _finetune(
             tell(line)
         baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
 
-        def trained(number: int, who: Rank, *, again: bool) -> tuple[Path, SeedResult, int]:
-            seed = job.training.seed + number
-            label = f"training {number + 1} of {count}, seed {seed}" if count > 1 else "training"
-            return _train_seed(job, run.path, seed, again, label, who)
-
-        if alone:
-            mine = range(count)[rank.index :: rank.count]
-            on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
-        else:
-            results = [trained(number, rank, again=resume) for number in range(count)]
+        results = _train_seeds(job, run.path, range(count), count, rank, resume=resume, alone=alone)
+        kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
+        again: Refit | None = None
+        if trains_on_all(job):
+            every = on_all_examples(job)
+            parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
+            tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
+            folder = run.path / ALL_FOLDER
+            again = every, _train_seeds(every, folder, parts, count, rank, resume=resume, alone=alone)
 
         def finish() -> FinetuningResult:
             assert baselines is not None, "rank 0 computed them"
-            # Those of other processes are read from their folders.
-            every = [trained(n, Rank(), again=True) for n in range(count)] if alone else results
-            return _finish(job, run, every, baselines)
+            assert kept is not None, "rank 0 has it"
+            return _finish(job, run, results, kept, again, baselines)
 
         return on_first_rank(finish, rank)
+
+
+def _train_seeds(
+    job: FinetuningJob, out: Path, numbers: Sequence[int], count: int, rank: Rank, *, resume: bool, alone: bool
+) -> list[Trained]:
+    """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
+
+    Args:
+        numbers: which of `count` seeds.
+        alone: whether each process trains whole seeds by itself.
+    """
+
+    def trained(number: int, who: Rank, *, again: bool) -> Trained:
+        seed = job.training.seed + number
+        label = f"training {number + 1} of {count}, seed {seed}" if count > 1 else "training"
+        return _train_seed(job, out, seed, again, label, who)
+
+    if not alone:
+        return [trained(number, rank, again=resume) for number in numbers]
+    mine = numbers[rank.index :: rank.count]
+    found = on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
+    # Those of other processes are read from their folders.
+    return [trained(number, Rank(), again=True) for number in numbers] if rank.index == 0 else found
 
 
 def is_spread(count: int, rank: Rank) -> bool:
@@ -190,9 +233,7 @@ def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
     return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
 
 
-def _train_seed(
-    job: FinetuningJob, out: Path, seed: int, resume: bool, label: str, rank: Rank
-) -> tuple[Path, SeedResult, int]:
+def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: str, rank: Rank) -> Trained:
     """The folder of the training with a seed, its result, and how often it collapsed and was restarted.
 
     A restart has another seed and half the learning rate. If all starts collapse, the one with the best score is kept.
@@ -214,33 +255,35 @@ def _train_seed(
                 f"{which} collapsed: one answer for every dev example; restarting with another seed and half the "
                 f"learning rate, {rate:g}"
             )
-    path, result = collapsed[_best(job, [result for _, result in collapsed])]
+    path, result = collapsed[best_of(job, [result for _, result in collapsed])]
     return path, result, RESTARTS
 
 
-def _best(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
-    """The index of the result with the best score, the first of equal ones."""
-    metric = job.task.spec.metric
-    return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
-
-
 def _finish(
-    job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: "Baselines"
+    job: FinetuningJob,
+    run: RunFolder,
+    trained: Sequence[Trained],
+    kept: Kept,
+    again: Refit | None,
+    baselines: "Baselines",
 ) -> FinetuningResult:
-    """Keeps the best model and writes report.json."""
+    """Writes the model that is kept, and report.json.
+
+    Args:
+        again: the trainings on all examples that the model is made of, if they are others than those that were scored.
+    """
     from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words
 
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
-    best = _best(job, results)
-    chosen = trained[best][0]
-    winner = load_any(chosen / MODEL_FOLDER)
-    spec = TaskSpec.from_dict(winner.metadata.spec or {}, str(chosen))
-    job.write_model(run.model, load_for_task(winner, job.head, keep_head=True, mapped=True).model, spec, results[best])
-    lines = []
-    if (chosen / PREDICTIONS_FILE).is_file():
-        write_text(run.path / PREDICTIONS_FILE, (chosen / PREDICTIONS_FILE).read_text(encoding="utf-8"))
-        lines = read_json_lines(chosen / PREDICTIONS_FILE)
+    best = best_of(job, results)
+    spec, lines = kept.spec, kept.lines
+    writer, weights = (job, kept.folder) if again is None else (again[0], refitted(kept, again))
+    writer.write_model(
+        run.model, load_for_task(weights, job.head, keep_head=True, mapped=True).model, spec, kept.result
+    )
+    if lines:
+        write_text(run.path / PREDICTIONS_FILE, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines))
     seconds = sum(result.seconds for result in results)
     report = {
         "task": spec.name,
@@ -256,7 +299,9 @@ def _finish(
         "threshold": spec.threshold,
         "settings": _of_advice(job, spec, results),
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
-        "best": chosen.name,
+        "best": kept.name,
+        **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
+        **({} if again is None else {"trained_on_all": len(again[0].data.train)}),
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
@@ -270,8 +315,8 @@ def _finish(
             epochs=job.settings.epochs,
             bias_correction=job.training.bias_correction,
         )
-    report |= with_bag_of_words(job, spec, baselines, results[best].scores, lines, run.path)
-    better = better_baseline(job, baselines, results[best].scores, lines, run.path)
+    report |= with_bag_of_words(job, spec, baselines, kept.result.scores, lines, run.path)
+    better = better_baseline(job, baselines, kept.result.scores, lines, run.path)
     if better is not None:
         report["better_baseline"] = better
     write_json(run.path / REPORT_FILE, report)
@@ -339,10 +384,12 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if all(run["collapsed"] for run in report["runs"]):
         advice = f"; {report['advice']}" if "advice" in report else ""  # missing in older reports
         lines.append(f"this model gives the same answer to every example{advice}")
-    metric, best = report["metric"], report["best"]
+    metric, kept = report["metric"], kept_name(report)
     if metric in report.get("intervals", {}):  # missing in older reports
-        score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
-        low, high = report["intervals"][metric]
-        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
-    lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
+        score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
+        kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
+    how = "kept" if report["best"] == AVERAGE else f"best by {metric}"
+    lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
+    if "trained_on_all" in report:  # missing in older reports, and where there is a dev file
+        lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")
     return [*lines, *lines_of_baselines(report, run)]

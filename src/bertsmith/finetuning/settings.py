@@ -17,6 +17,7 @@ FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
 CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
+MERGES = ("best", "average")
 PROBE = "probe"
 # What a search tries: the lists of the paper (appendix A.3) and other common ones.
 GRID: Mapping[str, tuple[float, ...]] = {
@@ -40,6 +41,8 @@ _NEW: Mapping[str, object] = {
     "class_weights": "none",
     "keep": "best",
     "baselines": True,
+    "merge": "best",
+    "refit": False,
     "gradual_unfreezing": False,
     "beta1": 0.9,
     "beta2": 0.999,
@@ -148,6 +151,16 @@ class FinetuningSettings:
         "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "
         "full ones, such as 192,96 (Matryoshka)",
     )
+    merge: str = help_field(
+        "best",
+        "the model of several seeds: best (by its score on the dev data), or average (of their weights and those they "
+        "start from, unless the best is significantly better); auto: average below 10,000 examples with --start linear",
+    )
+    refit: bool = help_field(
+        False,
+        "without a dev file: once the model has been scored on the examples that were held out, train it again on all; "
+        "auto: yes below 500 examples",
+    )
     baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
@@ -180,7 +193,12 @@ class FinetuningSettings:
             found=f"reads {self.reads}",
             fix=f"leave {', '.join(given)} out",
         )
-        for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
+        for name, known in (
+            ("reads", (*READS, PROBE)),
+            ("start", STARTS),
+            ("class_weights", CLASS_WEIGHTS),
+            ("merge", MERGES),
+        ):
             value = getattr(self, name)
             require(
                 value is None or value in known,

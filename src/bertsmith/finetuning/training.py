@@ -21,11 +21,11 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
+from bertsmith.finetuning.judging import judge
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
@@ -43,7 +43,7 @@ from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.checkpoint import take_whole
-from bertsmith.training.loop import TrainResult, train
+from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.teaching import Teaching
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 BaseModel: TypeAlias = "Path | str | ModelFolder | FinetuningJob"
 
-WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
-_JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
+# Settings that do not change a training, so a resumed run may have others.
+WITHOUT_EFFECT = ("run.baselines", "run.merge", "run.refit")
 
 
 class FinetuningJob:
@@ -209,6 +209,14 @@ class FinetuningJob:
         options = loading_options(self.folder, self.settings)
         return load_for_task(self.folder, self.head, seed=seed, division=division, mapped=mapped, **options)
 
+    def started_model(self, seed: int, division: Division | None = None) -> EncoderForTask:
+        """The model that a training with a seed starts from."""
+        model = self.first_model(seed=seed, division=division).model
+        if self.settings.start == "linear":
+            with whole_parameters(model, f"{self.head.saved_part}."):
+                self.linear_start.copy_to(model.output_layer)
+        return model
+
     def division(self, rank: Rank) -> Division | None:
         """How the model is divided among processes, see `require_divisible`; None if each of them holds all of it."""
         if self.training.shard and rank.count > 1:
@@ -283,10 +291,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
-        model = self.first_model(seed=seed, division=self.division(rank)).model
-        if self.settings.start == "linear":
-            with whole_parameters(model, f"{self.head.saved_part}."):
-                self.linear_start.copy_to(model.output_layer)
+        model = self.started_model(seed, self.division(rank))
         workload = workload_of(self.head)(
             model,
             self.task,
@@ -300,13 +305,22 @@ class FinetuningJob:
             teaching=self.teaching,
         )
         outcome = train(workload, training, run, rank=rank, label=label)
-        result, spec, predictions = self._judge(training, outcome, workload.model, rank)
+        judged = judge(self, workload.model, rank)
+        result = SeedResult(
+            seed=seed,
+            scores=judged.scores,
+            collapsed=judged.collapsed,
+            best_step=outcome.best_step or outcome.steps,
+            steps=outcome.steps,
+            seconds=round(outcome.seconds, 3),
+            tokens=outcome.tokens,
+            learning_rate=training.learning_rate,
+        )
         take_whole(workload.model, path, rank)
 
         def finish() -> dict[str, Any]:
-            if predictions is not None:
-                self._write_predictions(path / PREDICTIONS_FILE, predictions)
-            self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
+            self.write_predictions(path / PREDICTIONS_FILE, judged.predictions)
+            self.write_model(path / MODEL_FOLDER, workload.model, judged.spec, result)
             write_json(done, dataclasses.asdict(result))
             run.clear()
             return dataclasses.asdict(result)
@@ -320,46 +334,6 @@ class FinetuningJob:
             return {}
         RunFolder.open(path).clear()  # a kill may have come before that
         return dict(read_json(path / REPORT_FILE))
-
-    def _judge(
-        self, training: TrainSettings, outcome: TrainResult, model: EncoderForTask, rank: Rank
-    ) -> tuple[SeedResult, TaskSpec, Sequence[Prediction] | None]:
-        """The result of the best epoch, the spec with values fitted on dev data, and the predictions for these."""
-        spec, scores, collapsed = self.task.spec, dict[str, float](), False
-        predictions: Sequence[Prediction] | None = None
-        if self.dev is not None:
-            model.eval()
-            # In fp32, like evaluation and prediction, so that they reproduce what is fitted and reported here.
-            exact = choose(self.runtime.device, "fp32")
-            logits = task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
-            predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
-            spec = self.task.tuned(self.data.dev, predictions)
-            if spec != self.task.spec:
-                predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
-            predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
-            scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
-            collapsed = self.task.is_collapsed(predictions, self.data.dev)
-            if collapsed and self.keep == "last":
-                # Few dev examples may all deserve the same answer; the training examples hardly do.
-                collapsed = self._is_collapsed_on_training_examples(model, exact, rank)
-        result = SeedResult(
-            seed=training.seed,
-            scores=scores,
-            collapsed=collapsed,
-            best_step=outcome.best_step or outcome.steps,
-            steps=outcome.steps,
-            seconds=round(outcome.seconds, 3),
-            tokens=outcome.tokens,
-            learning_rate=training.learning_rate,
-        )
-        return result, spec, predictions
-
-    def _is_collapsed_on_training_examples(self, model: EncoderForTask, runtime: Runtime, rank: Rank) -> bool:
-        """Whether the model gives the same answer to all of the first training examples."""
-        examples = self.data.train[:_JUDGED]
-        features = self.task.encode(examples, self.tokenizer)
-        logits = task_logits(model, features, runtime, self.settings.micro_tokens, rank=rank)
-        return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
         """Writes a model folder with the task in its metadata."""
@@ -392,6 +366,8 @@ class FinetuningJob:
             folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
         )
 
-    def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
-        lines = example_lines(self.task, self.data.dev, predictions)
-        write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
+        """Writes predictions on the dev examples next to their gold labels; nothing for None."""
+        if predictions is not None:
+            lines = example_lines(self.task, self.data.dev, predictions)
+            write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))

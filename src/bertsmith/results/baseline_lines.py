@@ -9,6 +9,7 @@ from typing import Any
 from bertsmith.model.our_names import APART
 from bertsmith.progress import counted
 from bertsmith.results.comparison import LEVEL
+from bertsmith.results.finished_run import kept_name, kept_scores
 
 BAG, VECTORS, PAIRS, COSINE = (
     "bag of words",
@@ -109,7 +110,7 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
     if not tied:
         return []
     named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
-    return [f"a tie within the interval of {report['best']}: {named}; more dev examples would tell them apart"]
+    return [f"a tie within the interval of {kept_name(report)}: {named}; more dev examples would tell them apart"]
 
 
 def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
@@ -119,7 +120,8 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
         return {}
     trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
     systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
-    best, low = trainings.pop(report["best"]), report["intervals"][metric][0]
+    trainings.pop(report["best"], None)
+    best, low = kept_scores(report).get(metric), report["intervals"][metric][0]
     return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
 
 

@@ -11,6 +11,7 @@ from bertsmith.training.run_folder import RunFolder
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
+AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
@@ -67,6 +68,18 @@ class FinishedRun:
     def spec(self) -> Mapping[str, Any]:
         """The plain values of its `TaskSpec` at the start of training."""
         return self.record["settings"].get("spec") or {}
+
+
+def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """The scores of the model that was kept, from a report.json: those of the best training, or of the average."""
+    if report["best"] == AVERAGE:
+        return dict(report[AVERAGE]["scores"])
+    return dict(next(run["scores"] for run in report["runs"] if run["folder"] == report["best"]))
+
+
+def kept_name(report: Mapping[str, Any]) -> str:
+    """The model that was kept, in words: the folder of the best training, or of how many the average is."""
+    return f"the average of {report[AVERAGE]['parts']} trainings" if report["best"] == AVERAGE else str(report["best"])
 
 
 def read_run(path: Path, name: str, color: str) -> FinishedRun:

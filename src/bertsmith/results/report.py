@@ -18,7 +18,7 @@ from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
 from bertsmith.results.baseline_lines import better_line, mean_line, rows_of_baselines
 from bertsmith.results.comparison import Comparison, compare
-from bertsmith.results.finished_run import COUNTS, FinishedRun, read_run, table_cells
+from bertsmith.results.finished_run import COUNTS, FinishedRun, kept_scores, read_run, table_cells
 from bertsmith.results.published_scores import HEADLINES, PublishedScore, dev_scores
 from bertsmith.training.run_folder import RunFolder, flat
 
@@ -117,11 +117,11 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
     """The costs of pre-training and fine-tuning in each run; a cost that is not recorded is a dash."""
     rows = []
     for run in shown:
-        best = next(one for one in run.report["runs"] if one["folder"] == run.report["best"])
+        of_best = [one for one in run.report["runs"] if one["folder"] == run.report["best"]]
         trainings = counted(len(run.report["runs"]), "training")
         costs: list[tuple[str, dict[str, Any]]] = [
             ("pre-training", run.report.get("pretraining", {})),  # missing in older reports
-            ("fine-tuning, the best training", best),
+            *(("fine-tuning, the best training", one) for one in of_best),  # none where an average was kept
         ]
         if len(run.report["runs"]) > 1:
             names = ("steps", "tokens", "seconds")
@@ -156,7 +156,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
             score = run.report["scores"][name]
             by_folder = {one["folder"]: one["scores"].get(name) for one in run.report["runs"]}
             values = [score["mean"], score["deviation"], *(by_folder.get(folder) for folder in folders)]
-            values.append(by_folder.get(run.report["best"]))
+            values.append(kept_scores(run.report).get(name))
             between = " to ".join(map(_number, run.report.get("intervals", {}).get(name, ())))
             rows.append([html.words(name), *([run.name] if len(shown) > 1 else []), *map(_number, values), between])
         rows += [

@@ -1,0 +1,170 @@
+"""The model of several trainings: the one with the best score, or the average of their weights.
+
+Trainings that start from the same base model and the same linear layer end close to each other, and the average of
+their weights and of those that they started from is a model as well: no slower than one of them, and usually better
+than most. Where dev examples were held out from few labelled ones, they only measure; `on_all_examples` is the job that
+trains on them too.
+
+Sources: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
+increasing inference time", section 2 (the uniform soup); Wortsman et al. (2022), "Robust fine-tuning of zero-shot
+models", section 3 (the average with the model before fine-tuning).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.files import read_json_lines
+from bertsmith.finetuning.judging import judge
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.progress import warn
+from bertsmith.results.comparison import LEVEL, Lines, paired
+from bertsmith.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
+from bertsmith.runtime import Rank, choose
+from bertsmith.task_data.split import TaskData
+from bertsmith.tasks.task import TaskSpec
+
+Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
+
+
+Refit = tuple[FinetuningJob, list[Trained]]  # a job on all examples, and its trainings
+
+
+class Kept(NamedTuple):
+    """The model that is kept of several trainings.
+
+    Attributes:
+        name: the folder of its training, or `AVERAGE`.
+        parts: the indices of the trainings that it consists of.
+        folder: its weights.
+        spec: with the values that are fitted to dev examples.
+        result: that of the best training; of an average with its own scores, and the cost of all.
+        lines: its predictions on the dev examples, as they are written; empty without any.
+    """
+
+    name: str
+    parts: tuple[int, ...]
+    folder: ModelFolder
+    spec: TaskSpec
+    result: SeedResult
+    lines: Lines
+
+
+def best_of(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
+    """The index of the result with the best score, the first of equal ones."""
+    metric = job.task.spec.metric
+    return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
+
+
+def kept_of(job: FinetuningJob, trained: Sequence[Trained], out: Path) -> Kept:
+    """The model that the settings of a job keep of its trainings.
+
+    An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
+    to each other. Trainings that collapsed are no part of it.
+
+    Args:
+        out: the run folder, which gets the predictions of an average.
+    """
+    results = [result for _, result, _ in trained]
+    best = best_of(job, results)
+    path = trained[best][0]
+    folder = load_any(path / MODEL_FOLDER)
+    spec = TaskSpec.from_dict(folder.metadata.spec or {}, str(path))
+    lines = read_json_lines(path / PREDICTIONS_FILE) if (path / PREDICTIONS_FILE).is_file() else []
+    one = Kept(path.name, (best,), folder, spec, results[best], lines)
+    parts = tuple(number for number, result in enumerate(results) if not result.collapsed)
+    if job.settings.merge != "average" or len(parts) < 2:
+        return one
+    several = averaged(job, [trained[number] for number in parts], one, out)
+    return one if several.result.collapsed or _is_better(job, one, several) else several._replace(parts=parts)
+
+
+def _is_better(job: FinetuningJob, one: Kept, several: Kept) -> bool:
+    """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
+    metric = job.task.spec.metric
+    if len(one.lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
+        return False
+    return paired(job.task.spec.kind, metric, job.task.spec.scheme, one.lines, several.lines)[1].p_value < LEVEL
+
+
+def averaged(job: FinetuningJob, trained: Sequence[Trained], best: Kept, out: Path) -> Kept:
+    """The average of trainings; writes its predictions on the dev examples, if there are any, to a folder in `out`."""
+    results = [result for _, result, _ in trained]
+    folder = averaged_weights(job, best.folder, trained)
+    model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
+    found = judge(job, model, Rank())
+    (out / AVERAGE).mkdir(exist_ok=True)
+    job.write_predictions(out / AVERAGE / PREDICTIONS_FILE, found.predictions)
+    result = dataclasses.replace(
+        best.result,
+        scores=found.scores,
+        collapsed=found.collapsed,
+        seconds=round(sum(one.seconds for one in results), 3),
+        tokens=sum(one.tokens for one in results),
+    )
+    lines = [] if found.predictions is None else read_json_lines(out / AVERAGE / PREDICTIONS_FILE)
+    return Kept(AVERAGE, tuple(range(len(trained))), folder, found.spec, result, lines)
+
+
+def averaged_weights(job: FinetuningJob, folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
+    """A model folder with the average of trainings as its weights; a linear start counts as one more of them.
+
+    Args:
+        folder: one of the trained models.
+    """
+    every = [load_any(path / MODEL_FOLDER).tensors for path, _, _ in trained]
+    if job.settings.start == "linear":
+        state = job.started_model(job.training.seed).state_dict()
+        every.append({name: state[name] for name in folder.tensors})
+    return dataclasses.replace(folder, tensors=average_of(every))
+
+
+def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each tensor over models with the same tensors, computed in float64.
+
+    >>> average_of([{"bias": torch.zeros(2)}, {"bias": torch.tensor([1.0, 3.0])}])
+    {'bias': tensor([0.5000, 1.5000])}
+    """
+    found = {}
+    for name, first in models[0].items():
+        if first.is_floating_point():
+            every = torch.stack([model[name].to(torch.float64) for model in models])
+            found[name] = every.mean(dim=0).to(first.dtype)
+        else:
+            found[name] = first
+    return found
+
+
+def trains_on_all(job: FinetuningJob) -> bool:
+    """Whether a job is trained again on all labelled examples once it has been scored."""
+    return job.settings.refit and job.data.held_out and bool(job.data.dev) and job.teaching is None
+
+
+def on_all_examples(job: FinetuningJob) -> FinetuningJob:
+    """The job with its dev examples as training examples, and so without scores; all else stays as it was decided."""
+    data = TaskData(train=[*job.data.train, *job.data.dev], dev=(), digests=job.data.digests)
+    encoded = job.task.encode(data.train, job.tokenizer, training=True)
+    changed = FinetuningJob(
+        job.folder, job.task, data, (encoded, None), job.settings, job.recipe, job.runtime, job.head
+    )
+    changed.untrained = job.untrained
+    return changed
+
+
+def refitted(kept: Kept, again: Refit) -> ModelFolder:
+    """The weights of a model that is kept, from trainings on all examples; those that were scored if all collapsed."""
+    job, every = again
+    learned = [one for one in every if not one[1].collapsed]
+    if not learned:
+        warn("every training on all examples collapsed, so the model is the one that was scored")
+        return kept.folder
+    return (
+        averaged_weights(job, kept.folder, learned) if kept.name == AVERAGE else load_any(learned[0][0] / MODEL_FOLDER)
+    )

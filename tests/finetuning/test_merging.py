@@ -1,0 +1,165 @@
+"""The model of several trainings: the average of their weights, and the last training on all labelled examples."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.errors import ConfigError
+from bertsmith.files import read_json, read_json_lines
+from bertsmith.finetuning import merging
+from bertsmith.finetuning.merging import average_of, on_all_examples
+from bertsmith.finetuning.run import summary_lines
+from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.inference.loading import load_predictor
+from bertsmith.library.training import finetune
+from bertsmith.results.report import write_finetuning_report
+from tasks.task_samples import examples_of, write_base_model
+
+OPTIONS: dict[str, Any] = {
+    "epochs": 12.0,
+    "batch_size": 16,
+    "max_length": 16,
+    "device": "cpu",
+    "precision": "fp32",
+    "baselines": False,
+    "learning_rate": 1e-2,
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture(scope="module")
+def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"text": one.first, "label": one.label} for one in examples_of("single", 40)]  # type: ignore[union-attr]
+    path = tmp_path_factory.mktemp("data") / "mails.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a few labelled examples and no dev file."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    finetune(base, "classification", out, train=mails, **OPTIONS)
+    return out
+
+
+def tensors_of(folder: Path) -> Mapping[str, Tensor]:
+    return load_any(folder).tensors
+
+
+def test_the_average_is_the_mean_of_each_number() -> None:
+    draw = np.random.default_rng(3)
+    models = [{"a": torch.from_numpy(draw.normal(size=(3, 2)).astype(np.float32))} for _ in range(3)]
+    expected = np.mean([model["a"].double().numpy() for model in models], axis=0).astype(np.float32)
+    np.testing.assert_array_equal(average_of(models)["a"].numpy(), expected)
+    assert average_of([{"ids": torch.tensor([1, 2])}] * 2)["ids"].tolist() == [1, 2]
+
+
+def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_start(run: Path, base: str) -> None:
+    report = read_json(run / "report.json")
+    assert report["best"] == "average"
+    assert report["average"]["parts"] == 3
+    assert report["train_examples"] == 36
+    assert report["trained_on_all"] == 40
+    every = [tensors_of(run / "all" / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
+    found = tensors_of(run / "model")
+    start = tensors_of(Path(base))  # what all of them started from, apart from the new layer
+    assert not torch.equal(every[0]["classifier.weight"], every[1]["classifier.weight"])
+    shared = found.keys() & start.keys()
+    assert len(shared) > 10
+    for name in shared:
+        expected = torch.stack([tensors[name] for tensors in (*every, start)]).mean(dim=0)
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6)
+    scored = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
+    assert any(not torch.equal(found[name], average_of(scored)[name]) for name in found)
+    assert load_any(run / "model").metadata.training["examples"] == 40
+    assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
+
+
+def test_what_is_reported_is_the_average_without_the_held_out_examples(
+    run: Path, tmp_path: Path
+) -> None:
+    report, lines = read_json(run / "report.json"), read_json_lines(run / "predictions.jsonl")
+    assert lines == read_json_lines(run / "average" / "predictions.jsonl")
+    assert len(lines) == report["dev_examples"] == 4
+    right = sum(line["prediction"]["label"] == line["gold"] for line in lines) / len(lines)
+    assert report["average"]["scores"]["accuracy"] == pytest.approx(right)
+    said = summary_lines(report, str(run))
+    assert any(line.startswith("kept: the average of 3 trainings") for line in said)
+    assert "the model that is written was trained again, on all 40 examples" in said
+    page = write_finetuning_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "average" in page
+    assert "the best training" not in page
+
+
+def test_a_stopped_last_training_resumes_to_the_same_model(run: Path, base: str, mails: Path, tmp_path: Path) -> None:
+    again = tmp_path / "run"
+    shutil.copytree(run, again)
+    for name in ("all/seed-2", "all/seed-3", "model", "average"):
+        shutil.rmtree(again / name)
+    (again / "report.json").unlink()
+    finetune(base, "classification", again, train=mails, resume=True, **OPTIONS)
+    assert (again / "model" / "model.safetensors").read_bytes() == (run / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) -> None:
+    report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
+    assert report["best"] == "average"
+    assert "trained_on_all" not in report
+    assert not (tmp_path / "run" / "all").exists()
+    start = tensors_of(tmp_path / "run" / "model")
+    assert any(not torch.equal(start[name], tensors_of(tmp_path / "run" / "seed-1" / "model")[name]) for name in start)
+
+
+def test_the_best_training_is_kept_where_it_is_better_than_the_average(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opposite(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: -values if "classifier" in name else values for name, values in models[0].items()}
+
+    monkeypatch.setattr(merging, "average_of", opposite)
+    report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
+    best = report["best"]
+    assert best in ("seed-1", "seed-2")
+    one, kept = tensors_of(tmp_path / "run" / best / "model"), tensors_of(tmp_path / "run" / "model")
+    assert all(torch.equal(one[name], kept[name]) for name in one)
+
+
+def test_the_best_one_can_be_asked_for_and_trained_again(base: str, mails: Path, tmp_path: Path) -> None:
+    finetune(base, "classification", tmp_path / "run", train=mails, seeds=2, merge="best", **OPTIONS)
+    report = read_json(tmp_path / "run" / "report.json")
+    assert report["best"] in ("seed-1", "seed-2")
+    assert [path.name for path in (tmp_path / "run" / "all").iterdir()] == [report["best"]]
+    one = tensors_of(tmp_path / "run" / "all" / report["best"] / "model")
+    assert all(torch.equal(one[name], values) for name, values in tensors_of(tmp_path / "run" / "model").items())
+
+
+def test_a_job_on_all_examples_has_no_dev_examples(base: str) -> None:
+    from bertsmith.finetuning.settings import RecipeSettings
+    from bertsmith.task_data.split import TaskData
+    from tasks.task_samples import SPECS
+
+    data = TaskData(train=examples_of("single", 30), dev=examples_of("single", 6, seed=1), held_out=True)
+    job = FinetuningJob.prepare(base, SPECS["single"], data, FinetuningSettings(batch_size=8), RecipeSettings())
+    every = on_all_examples(job)
+    assert len(every.data.train) == len(every.train) == 36
+    assert every.dev is None
+    assert every.digests()["train_rows"] != job.digests()["train_rows"]
+
+
+def test_an_unknown_way_to_merge_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"expected a known merge; found 'avrage'.*average"):
+        FinetuningSettings(merge="avrage")
