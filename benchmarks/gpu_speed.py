@@ -11,7 +11,8 @@ Three lines of README.md, each with its result file:
 * embed: mean vectors of rows of natural length with a model of 6 layers and width 384.
 
 Every step ends with the number that the host waits for. Warm-up, compilation included, is not timed. `--device cpu`
-with a small `--size` runs the same code where there is no GPU; its result is written only with `--write`.
+with a small `--size` runs the same code where there is no GPU; its result is written only with `--write`. There,
+`--backend aot_eager` runs `torch.compile` without generating code, which takes minutes.
 """
 
 import argparse
@@ -142,13 +143,17 @@ def peer_inputs(task: Pretraining) -> list[dict[str, Tensor]]:
     return inputs
 
 
-def peer_step(peer: Any, task: Pretraining, compiled: bool) -> Callable[[], float]:
-    """A function that runs a step of transformers on the rows of our step, and returns its loss."""
+def peer_step(peer: Any, task: Pretraining, backend: str | None) -> Callable[[], float]:
+    """A function that runs a step of transformers on the rows of our step, and returns its loss.
+
+    Args:
+        backend: of `torch.compile`; None: the model is not compiled.
+    """
     device = task.runtime.torch_device.type
     inputs = peer_inputs(task)
     predictions = sum(int((part["labels"] >= 0).sum()) for part in inputs)
     optimizer = torch.optim.AdamW(peer.parameters(), lr=RATE, eps=1e-6, weight_decay=0.01, fused=True)
-    model = torch.compile(peer) if compiled else peer
+    model = peer if backend is None else torch.compile(peer, backend=backend)
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
@@ -217,13 +222,13 @@ def train_line(arguments: argparse.Namespace, runtime: Runtime, *, with_peer: bo
         if name == "ours compiled":
             if arguments.eager:
                 continue
-            compile_layers(task.model.encoder, runtime.device)
+            compile_layers(task.model.encoder, runtime.device, arguments.backend)
         sides[name] = our_step(task, BertAdam(task.model, bias_correction=True))
         tasks.append(task)
     if with_peer and not arguments.without_peer:
         peer = peer_of(config, weights, runtime.device)
         sides["transformers" if arguments.eager else "transformers compiled"] = peer_step(
-            peer, tasks[0], compiled=not arguments.eager
+            peer, tasks[0], None if arguments.eager else arguments.backend
         )
     plan = tasks[0].plan(0, 0, 1)
     seconds = timed(sides, arguments.rounds)
@@ -287,6 +292,11 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--rows", type=int, default=256, help="rows per step [256]; embeddings take 64 times as many")
     parser.add_argument("--micro-tokens", type=int, help="tokens per micro-batch [as `pretrain`]")
     parser.add_argument("--eager", action="store_true", help="compile neither side")
+    parser.add_argument(
+        "--backend",
+        default="inductor",
+        help="of torch.compile [inductor]; aot_eager generates no code, to try the script in seconds",
+    )
     parser.add_argument("--without-peer", action="store_true", help="measure ours alone; transformers is not needed")
     parser.add_argument("--write", action="store_true", help="write the result of a CPU, too")
     arguments = parser.parse_args(given)
@@ -307,7 +317,8 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
                 if line == "embed"
                 else train_line(arguments, runtime, with_peer=line == "base")
             )
-        found |= {"device": runtime.device, "precision": runtime.precision}
+        backend = None if arguments.eager else arguments.backend
+        found |= {"device": runtime.device, "precision": runtime.precision, "backend": backend}
         print(f"  {found['tokens_per_second']}, utilization {found.get('utilization')}", flush=True)
         results[line] = found
         if runtime.device != "cpu" or arguments.write:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +49,6 @@ def texts(tmp_path: Path) -> Path:
 def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
     build_corpus([texts], small_tokenizer(), tmp_path / "one", settings=SETTINGS, workers=1)
     return digests(tmp_path / "one")
-
-
-def after_first_table(action: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does something to the cluster as soon as the first results have arrived."""
-    real = cluster_engine.stream
-
-    def stream(engine: str, parts: Any, stage: Any) -> Any:
-        for number, table in enumerate(real(engine, parts, stage)):
-            if number == 0:
-                action()
-            yield table
-
-    monkeypatch.setattr(cluster_corpus, "stream", stream)
 
 
 def workers_of(nodes: Sequence[Any]) -> list[int]:
@@ -116,36 +103,6 @@ def test_workers_with_other_code_are_named_in_one_line(engine, texts, tmp_path, 
     with pytest.raises(RunError, match=r"^expected the same code on all machines of the cluster, sha256:other; found"):
         build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
     assert not (tmp_path / "many").exists()
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
-    killed: list[int] = []
-
-    def kill() -> None:
-        killed.extend(workers_of(nodes.list_all_nodes()))
-        for process in killed:
-            os.kill(process, signal.SIGKILL)
-
-    after_first_table(kill, monkeypatch)
-    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
-    assert killed
-    assert digests(tmp_path / "many") == expected(tmp_path, texts)
-
-
-@pytest.mark.slow
-def test_a_node_that_is_lost_costs_nothing(nodes, engine, texts, tmp_path, monkeypatch) -> None:
-    further = nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
-    lost: list[int] = []
-
-    def remove() -> None:
-        lost.extend(workers_of([further]))
-        nodes.remove_node(further, allow_graceful=False)
-
-    after_first_table(remove, monkeypatch)
-    build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
-    assert lost
-    assert digests(tmp_path / "many") == expected(tmp_path, texts)
 
 
 @pytest.mark.slow
