@@ -1,10 +1,13 @@
 """Retrieval quality: search by vectors, by words, by both, and re-ranked by a model that scores pairs.
 
-    python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]]
+    python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]] [--changes]
 
 Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both
 rankings are combined by reciprocal rank fusion. Scores are those of `bertsmith search --judgements`: nDCG@10 with
 linear gains, recall@100 and mean reciprocal rank. Seconds are given for computing passage vectors and for re-ranking.
+
+With --changes, vectors are also ranked after each change of `bertsmith vectors`, fitted on the passages. The result has
+the mean cosine of random pairs of passages.
 """
 
 import argparse
@@ -16,13 +19,23 @@ from harness import machine, machine_label, write_result
 
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.metrics.vectors import random_cosines, unit
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import index_passages
 from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
-from bertsmith.search.rankings import shortened
+from bertsmith.search.rankings import best, shortened
 from bertsmith.search.retrieval import Retriever, reranked, score_search
 from bertsmith.search.settings import DEPTH, VECTORS
+from bertsmith.vectors.changes import ChangeSettings, fit_change
 from bertsmith.vectors.loading import load_embedder
+
+CHANGES = {
+    "centered": ChangeSettings(center=True),
+    "top 3 directions removed": ChangeSettings(remove_top=3),
+    "whitened": ChangeSettings(whiten=True),
+    "whitened to 64 dimensions": ChangeSettings(whiten=True, dimensions=64),
+}
+PAIRS = 10_000
 
 
 def main() -> None:
@@ -39,6 +52,13 @@ def main() -> None:
     seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
     retriever = Retriever(passages=passages, words={"bm25": BM25(passages.texts)}, embedder=embedder, index=index)
     rankings = retriever.side_by_side(queries.texts, VECTORS)
+    cosine = float(random_cosines(index.vectors, pairs=PAIRS).mean())
+    if options.changes:
+        parts = [embedder.embed(some) for some in (passages.texts, queries.texts)]
+        for name, settings in CHANGES.items():
+            change = fit_change(parts[0], settings)
+            of_passages, of_queries = (unit(change.apply(part)) for part in parts)
+            rankings[f"{VECTORS}, {name}"] = best(of_queries @ of_passages.T, DEPTH)
     if options.rerank:
         scorer = PairScorer(load_predictor(options.rerank, device="cpu"))
         start = time.process_time()
@@ -53,7 +73,8 @@ def main() -> None:
         print(system, found.num_queries, rows[system], flush=True)
     name = options.out or f"retrieval_{machine_label(described)}"
     result = {"machine": described, "model": Path(options.model).name, "rerank": options.rerank and options.rerank_note}
-    write_result(name, {**result, "processor_seconds": seconds, "systems": rows})
+    measured = {"mean_cosine": round(cosine, 4), "processor_seconds": seconds, "systems": rows}
+    write_result(name, {**result, **measured})
 
 
 def _options() -> argparse.Namespace:
@@ -63,6 +84,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rerank", help="a model that scores pairs of query and passage")
     parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
     parser.add_argument("--depth", type=int, default=20, help="number of passages to re-rank [20]")
+    parser.add_argument("--changes", action="store_true", help="also rank changed vectors")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

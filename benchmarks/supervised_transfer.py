@@ -1,6 +1,6 @@
 """Vectors of sentences that learned from labelled pairs (InferSent, Sentence-BERT) against those that only read text.
 
-    python benchmarks/supervised_transfer.py --data DIR --words FOLDER [--words FOLDER] --model MODEL [--most 20000]
+    python benchmarks/supervised_transfer.py --data DIR --words FOLDER [--words FOLDER] [--model MODEL] [--most 20000]
 
 Arms, all frozen afterwards: means of word vectors, for each --words; a BiLSTM with random weights on the last of them;
 the same BiLSTM, trained to tell entailment, contradiction and neutral apart on pairs of MNLI, its word vectors fixed:
@@ -137,8 +137,14 @@ def arms(options: argparse.Namespace) -> dict[str, Callable[[int], Vectors]]:
         f"{name}, maxima, {PAIRS}": lambda seed: vectors_of(
             trained(start(seed), options, work / f"maxima-{seed}", seed, "infersent", "max")
         ),
-        f"BERT, {NOTHING}": lambda seed: vectors_of(bert),
-        f"BERT, {PAIRS}": lambda seed: vectors_of(trained(bert, options, work / f"sentence-bert-{seed}", seed)),
+        **(
+            {
+                f"BERT, {NOTHING}": lambda seed: vectors_of(bert),
+                f"BERT, {PAIRS}": lambda seed: vectors_of(trained(bert, options, work / f"sentence-bert-{seed}", seed)),
+            }
+            if bert is not None
+            else {}
+        ),
     }
 
 
@@ -218,7 +224,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--data", type=Path, required=True, help="the data folder")
     parser.add_argument("--words", type=Path, action="append", required=True, help="a folder of word vectors")
-    parser.add_argument("--model", required=True, help="a BERT that was pre-trained on text only")
+    parser.add_argument("--model", help="a BERT that was pre-trained on text only [no such arms]")
     parser.add_argument("--work", type=Path, required=True, help="the folder of models and scores")
     parser.add_argument("--most", type=int, default=20_000, help="pairs of MNLI")
     parser.add_argument("--epochs", type=float, default=3.0)

@@ -155,6 +155,15 @@ def test_an_output_is_apart_from_its_inputs(storage) -> None:  # noqa: F811
         pass
 
 
+def test_a_file_needs_a_name_in_its_bucket() -> None:
+    for address in ("s3://nowhere", "s3://"):
+        with pytest.raises(
+            InputError, match="expected the address of a file, s3://BUCKET/NAME; found 's3://"
+        ) as caught:
+            open_address(address)
+        assert "\n" not in str(caught.value)
+
+
 def test_an_output_needs_a_name_in_its_bucket() -> None:
     for address in ("s3://nowhere", "gs://nowhere/", "hdfs://host"):
         message = "expected an address with a name after the bucket, .*://BUCKET/NAME; found '.*'; add the name"

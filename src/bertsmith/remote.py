@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bertsmith.addresses import address_of, lacks_host, scheme_of
+from bertsmith.addresses import address_of, lacks_host, lacks_name, scheme_of
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 
 _BUFFER = 2**20
@@ -100,9 +100,15 @@ def open_address(address: str) -> IO[bytes]:
     """A file at an address, to be read; it can seek.
 
     Raises:
-        InputError: there is no such file.
+        InputError: there is no such file, or the address names only a bucket.
         RunError: the address does not answer, or there are no credentials for it; also while it is read.
     """
+    if lacks_name(address):
+        raise InputError(
+            expected=f"the address of a file, {scheme_of(address)}://BUCKET/NAME",
+            found=f"'{address}'",
+            fix="add the name of the file",
+        )
     with errors_in_words(address):
         system, path = file_system(address)
         return io.BufferedReader(_RemoteFile(address, system.open(path, "rb")), _BUFFER)

@@ -48,6 +48,16 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
     assert json.loads(objects.out)["label"] == "Spam"
 
 
+def test_a_training_that_diverged_says_what_to_change(run, model: Path, mails: Path, tmp_path: Path) -> None:
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--out", tmp_path / "run",
+        "--seeds", 1, "--epochs", 1, "--learning-rate", 1e38, "--precision", "fp32", "--batch-size", 11,
+    )  # fmt: skip
+    assert result.code == 1
+    assert "expected numbers from the trained model; found NaN or infinity; lower the learning rate, or" in result.err
+    assert "damaged" not in result.err
+
+
 def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp_path: Path) -> None:
     command = (
         "finetune", "--model", model, "--task", "classification", "--train", mails, "--out", tmp_path / "run",

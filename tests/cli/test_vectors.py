@@ -357,3 +357,9 @@ def test_an_unknown_precision_lists_the_known_ones(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
     assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err
+
+
+def test_the_endings_of_features_are_named(run, text: Path, model: Path, tmp_path: Path) -> None:
+    refused = run("features", text, "--model", model, "--out", tmp_path / "f.csv")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "expected an output that ends in .npy, .parquet or .jsonl; found 'f.csv'" in refused.err

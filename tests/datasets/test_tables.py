@@ -320,6 +320,11 @@ BAD_FILES = {
     "a key twice": ("a.jsonl", '{"text": "a", "text": "b", "label": 1}', "(the key 'text' twice)"),
     "an inner key twice": ("a.json", '[{"text": "a", "label": {"a": 1, "a": 2}}]', "(the key 'a' twice)"),
     "a blank header": ("a.csv", "\ntext,label\n", "found a blank line"),
+    "a line for Excel": (
+        "a.csv",
+        "sep=;\r\ntext;label\r\na;1\r\n",
+        "found 'sep=;', which is for Excel; remove this line",
+    ),
     "a header alone": ("a.csv", "text,label\n", "found none, only columns 'text', 'label'"),
     "an empty file": ("a.csv", "", "found an empty file"),
     "a byte order mark alone": ("a.csv", "\ufeff\n", "found an empty file"),

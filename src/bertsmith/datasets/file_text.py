@@ -102,12 +102,21 @@ def lines_of(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def separator_of(header: str) -> str:
+def separator_of(header: str, path: Path | str = "") -> str:
     """What separates the cells of a CSV file with this first line: a comma, unless it has only semicolons or tabs.
+
+    Raises:
+        InputError: it is a line for Excel that names the separator, not the columns.
 
     >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
     (',', ';', ',', ',')
     """
+    if re.fullmatch(r'"?sep=.?"?[,;\t]*\s*', header, re.IGNORECASE):
+        raise InputError(
+            expected=f"the names of the columns in the first line of '{shown(str(path))}'",
+            found=f"{header.strip()!r}, which is for Excel",
+            fix="remove this line",
+        )
     outside = re.sub(r'"[^"]*"', "", header)
     others = [mark for mark in ";\t" if mark in outside]
     return others[0] if len(others) == 1 and "," not in outside else ","

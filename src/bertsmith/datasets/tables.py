@@ -243,7 +243,7 @@ def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """The number of each row's first line, and the cells of the row."""
     # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    separator = separator_of(text.partition("\n")[0])
+    separator = separator_of(text.partition("\n")[0], path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     line = 1
     try:

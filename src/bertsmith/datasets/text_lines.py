@@ -163,7 +163,11 @@ class TextLines:
         lines = iter(lines)
         first = next(lines, "")
         lines = itertools.chain([first], lines)
-        rows = csv.reader(lines, delimiter=separator_of(first), strict=True) if self.kind == ".csv" else _Tabbed(lines)
+        rows = (
+            csv.reader(lines, delimiter=separator_of(first, self.path), strict=True)
+            if self.kind == ".csv"
+            else _Tabbed(lines)
+        )
         header: list[str] = []
         place = 0
         try:

@@ -43,6 +43,7 @@ from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.checkpoint import take_whole
+from bertsmith.training.guard import divergence_in_words
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder, is_run
 from bertsmith.training.settings import TrainSettings
@@ -304,8 +305,9 @@ class FinetuningJob:
             on_scores=on_scores,
             teaching=self.teaching,
         )
-        outcome = train(workload, training, run, rank=rank, label=label)
-        judged = judge(self, workload.model, rank)
+        with divergence_in_words(self.runtime.precision):
+            outcome = train(workload, training, run, rank=rank, label=label)
+            judged = judge(self, workload.model, rank)
         result = SeedResult(
             seed=seed,
             scores=judged.scores,

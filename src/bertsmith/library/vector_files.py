@@ -26,6 +26,7 @@ from bertsmith.vectors.files import require_place
 from bertsmith.vectors.jobs import VectorJob, VectorSummary, write_vectors
 from bertsmith.vectors.json_lines import SUFFIX, TokenLines, write_token_lines
 from bertsmith.vectors.loading import load_encoder
+from bertsmith.vectors.writers import SUFFIXES
 
 
 def embed_file(
@@ -143,6 +144,12 @@ def embed_words_of_file(
         return write_token_lines(
             TokenLines(encoder, layers=layers, max_length=max_length), source, out, replace=replace
         )
+    require(
+        out.suffix.lower() in SUFFIXES,
+        expected=f"an output that ends in {', '.join(SUFFIXES)} or {SUFFIX}",
+        found=f"'{out.name}'",
+        fix="name another file",
+    )
     require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
     source = TextLines(file, column)
     loading = {

@@ -1,16 +1,17 @@
 """Monitors a run: losses and parameters that are not finite, loss spikes, and requests to stop."""
 
+import contextlib
 import math
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Literal
 
 from torch import nn
 
-from bertsmith.errors import TrainingError
+from bertsmith.errors import NotFiniteError, TrainingError
 from bertsmith.finite import not_finite
 from bertsmith.processes.distributed import from_all_ranks
 from bertsmith.processes.sharding import own_rows
@@ -127,6 +128,26 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Ra
             found=f"NaN or infinite values in {counted(len(broken), 'tensor')}, such as {broken[0]}",
             fix=advice,
         )
+
+
+@contextlib.contextmanager
+def divergence_in_words(precision: str) -> Iterator[None]:
+    """Says what to do about a training whose model computes NaN or infinity when it is scored.
+
+    Args:
+        precision: that of the run, which the advice leaves out.
+
+    Raises:
+        TrainingError: instead of a `NotFiniteError`.
+    """
+    try:
+        yield
+    except NotFiniteError as error:
+        raise TrainingError(
+            expected="numbers from the trained model",
+            found=error.found,
+            fix=f"{remedies(precision)}, or look for extreme values in the training data",
+        ) from None
 
 
 class StepAbandoned(KeyboardInterrupt):
