@@ -145,8 +145,9 @@ def test_it_ends_in_front_of_a_layer_that_has_none() -> None:
         torch.testing.assert_close(
             kept(batch, dtype=dtype), without_fast_paths(kept)(batch, dtype=dtype), rtol=0, atol=0.05
         )
-    lower = kept.lower(1)
-    assert torch.equal(lower(batch, dtype=dtype), kept.fast_path(kept.embeddings(batch, None, dtype), 1, 3)[0])
+    trace = Trace()
+    kept(batch, dtype=dtype, trace=trace)
+    assert torch.equal(kept.lower(1)(batch, dtype=dtype), trace.hidden_states[1])
     assert prepared("int8", kept=("0.output",)).fast_path is None
 
 
