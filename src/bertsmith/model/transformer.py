@@ -134,20 +134,20 @@ class TransformerEncoder(Encoder):
         if trace is not None:
             trace.hidden_states.append(hidden)
         shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
-        stack = self.stack
-        fast = self.fast_path
+        stack, fast = self.stack, self.fast_path
+        depth = len(stack)
         computed: list[Tensor] = []  # the states after the lowest layers
         if fast is not None and allows_fast_path(shared, hidden) and fast.suits(hidden, batch.num_rows):
-            computed = fast(hidden, batch.num_rows, len(stack) - (read is not None))
+            computed = fast(hidden, batch.num_rows, depth - (read is not None))
         for number, layer in enumerate(stack, start=1):
-            read_here = read if number == len(stack) else None
+            read_here = read if number == depth else None
             if number <= len(computed):
                 hidden = computed[number - 1]
             elif self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
                 hidden = _computed_twice(layer, hidden, shared, read_here, str(number))
             else:
                 hidden = layer(hidden, shared, read_here, str(number))
-            if number == len(stack) and self.final_norm is not None:
+            if number == depth and self.final_norm is not None:
                 hidden = norm(hidden, self.final_norm)
             if trace is not None:
                 trace.hidden_states.append(hidden)
