@@ -49,6 +49,9 @@ class Ours(System):
             self.ran["note"] = runtime.note
         if runtime.precision != precision:
             raise UnavailableError(runtime.note or f"ran in {runtime.precision}")
+        if precision == "int8" and files.calibration and "Int8Linear" in linear:
+            # Kept from an earlier version, perhaps: with one scale per token it would be measured as something else.
+            raise UnavailableError(f"its fixed scales are not used; delete {files.ours_int8()}")
 
     @classmethod
     def require(cls, precision: str) -> None:

@@ -127,11 +127,14 @@ def test_the_first_of_two_overlapping_blocks_ends_it_for_both() -> None:
 
 
 def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(runtime, "CONTAINER_LIMITS", (str(limit), str(tmp_path / "absent")))
+    monkeypatch.setattr(runtime, "CONTAINER_LIMITS", (str(tmp_path / "absent"),))
     whole = runtime.memory_bytes()
-    limit.write_text(f"{whole // 2}\n", encoding="ascii")
-    assert runtime.memory_bytes() == whole // 2
-    for text in ("max\n", f"{2**62}\n"):
+    for number, (text, expected) in enumerate(
+        [(f"{whole // 2}\n", whole // 2), ("max\n", whole), (f"{2**62}\n", whole)]
+    ):
+        limit = tmp_path / f"memory{number}.max"
         limit.write_text(text, encoding="ascii")
-        assert runtime.memory_bytes() == whole
+        monkeypatch.setattr(runtime, "CONTAINER_LIMITS", (str(limit), str(tmp_path / "absent")))
+        assert runtime.memory_bytes() == expected
+        limit.unlink()
+        assert runtime.memory_bytes() == expected, "it is read once"

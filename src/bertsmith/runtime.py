@@ -374,12 +374,17 @@ def _processor_name() -> str:
 
 
 def memory_bytes() -> int:
-    """The memory of the machine, or of the container if that has less, in bytes; 0 if unknown."""
+    """The memory of the machine, or of the container if that has less, in bytes; 0 if unknown. It is read once."""
+    return _memory_bytes(CONTAINER_LIMITS)
+
+
+@functools.cache
+def _memory_bytes(limits: tuple[str, ...]) -> int:
     try:
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
         return 0
-    for path in CONTAINER_LIMITS:
+    for path in limits:
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
             found.append(int(Path(path).read_text(encoding="ascii")))
     return min(found)

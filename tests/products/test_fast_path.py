@@ -10,10 +10,9 @@ from torch import Tensor
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
-from bertsmith.model.transformer import Layer
 from bertsmith.products import fast_path
 from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.fast_path import PreparedFastPath, integer_layer, packed_layer, scripted
+from bertsmith.products.fast_path import PreparedFastPath, integer_layers, packed_layers, scripted
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
@@ -27,8 +26,8 @@ RUNTIMES = {
 }
 
 
-def prepared(precision: str) -> BertModel:
-    """A model with packed products, or with int8 products of fixed scales."""
+def prepared(precision: str, kept: tuple[str, ...] = ()) -> BertModel:
+    """A model with packed products, or with int8 products of fixed scales in all layers but the kept ones."""
     if precision != "int8" and not RUNTIMES[precision].is_packed:
         pytest.skip(f"no packed products in {precision} here")
     model, scales = wide_model(), None
@@ -37,7 +36,7 @@ def prepared(precision: str) -> BertModel:
         observe(observed)
         observed(random_batch([9, 9, 12, 30]))
         scales = observed_scales(observed)
-    found = prepare(model, RUNTIMES[precision], scales=scales)
+    found = prepare(model, RUNTIMES[precision], kept, scales)
     assert isinstance(found, BertModel)
     return found
 
@@ -45,22 +44,19 @@ def prepared(precision: str) -> BertModel:
 def without_fast_paths(model: BertModel) -> BertModel:
     """The model without its fast paths."""
     other = copy.copy(model)
-    layers = [copy.copy(layer) for layer in model.layers]
-    for layer in layers:
-        assert isinstance(layer, Layer)
-        layer.fast_path = None
-    other._modules = {**model._modules, "layers": torch.nn.ModuleList(layers)}
+    other.fast_path = None
     return other
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of sequences of the calls of fast paths from now on."""
+    """The numbers of sequences of the layers that fast paths compute from now on."""
     calls: list[int] = []
-    call: Callable[[PreparedFastPath, Tensor, int], Tensor] = PreparedFastPath.__call__
+    call: Callable[[PreparedFastPath, Tensor, int, int], list[Tensor]] = PreparedFastPath.__call__
 
-    def counting(self: PreparedFastPath, hidden: Tensor, rows: int) -> Tensor:
-        calls.append(rows)
-        return call(self, hidden, rows)
+    def counting(self: PreparedFastPath, hidden: Tensor, rows: int, most: int) -> list[Tensor]:
+        found = call(self, hidden, rows, most)
+        calls.extend([rows] * len(found))
+        return found
 
     monkeypatch.setattr(PreparedFastPath, "__call__", counting)
     return calls
@@ -93,7 +89,7 @@ def test_torch_jit_computes_the_same_numbers_as_python(precision: str) -> None:
     first, *later = [model(random_batch([11]), dtype=dtype) for _ in range(CALLS)]
     for states in later:
         assert torch.equal(states, first)
-    function = integer_layer if precision == "int8" else packed_layer
+    function = integer_layers if precision == "int8" else packed_layers
     assert scripted(function) is not function
 
 
@@ -107,7 +103,7 @@ def test_without_torch_jit_python_computes_on(monkeypatch: pytest.MonkeyPatch) -
     expected = without_fast_paths(model)(random_batch([11]))
     for _ in range(CALLS):
         torch.testing.assert_close(model(random_batch([11])), expected, rtol=0, atol=1e-6)
-    assert scripted(packed_layer) is packed_layer
+    assert scripted(packed_layers) is packed_layers
     scripted.cache_clear()
 
 
@@ -126,26 +122,43 @@ def test_other_batches_do_not_take_the_fast_path(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_layers_of_bert_with_products_of_one_kind_have_a_fast_path() -> None:
-    def has(model: BertModel) -> list[bool]:
-        return [layer.fast_path is not None for layer in model.layers if isinstance(layer, Layer)]
-
-    assert has(wide_model()) == [False] * 3
-    assert has(prepared("fp32")) == [True] * 3
+    assert wide_model().fast_path is None
+    assert depth(prepared("fp32")) == 3
     causal = wide_model(is_causal=True)
     prepare(causal, RUNTIMES["fp32"])
     per_token = wide_model()
     prepare(per_token, RUNTIMES["int8"])
-    assert has(causal) == has(per_token) == [False] * 3
+    assert causal.fast_path is per_token.fast_path is None
+
+
+def depth(model: BertModel) -> int:
+    """The layers of a fast path."""
+    assert isinstance(model.fast_path, PreparedFastPath)
+    return model.fast_path.depth
+
+
+def test_it_ends_in_front_of_a_layer_that_has_none() -> None:
+    kept = prepared("int8", kept=("1.output",))
+    assert depth(kept) == 1
+    batch, dtype = random_batch([9]), RUNTIMES["int8"].dtype
+    for _ in range(CALLS):
+        torch.testing.assert_close(
+            kept(batch, dtype=dtype), without_fast_paths(kept)(batch, dtype=dtype), rtol=0, atol=0.05
+        )
+    trace = Trace()
+    kept(batch, dtype=dtype, trace=trace)
+    assert torch.equal(kept.lower(1)(batch, dtype=dtype), trace.hidden_states[1])
+    assert prepared("int8", kept=("0.output",)).fast_path is None
 
 
 def test_a_copy_works_without_it() -> None:
     model = prepared("fp32")
     twin = copy.deepcopy(model)
-    assert all(layer.fast_path is None for layer in twin.layers if isinstance(layer, Layer))
+    assert twin.fast_path is None
     torch.testing.assert_close(twin(random_batch([9])), model(random_batch([9])), rtol=0, atol=1e-6)
 
 
-def test_a_layer_is_scripted_after_the_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layers_are_scripted_after_the_first_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(fast_path, "scripted", lambda function: asked.append(function) or function)
     model = prepared("fp32")
@@ -153,4 +166,4 @@ def test_a_layer_is_scripted_after_the_first_calls(monkeypatch: pytest.MonkeyPat
     assert not asked, "a first answer does not wait for it"
     for _ in range(CALLS):
         model(random_batch([4]))
-    assert asked == [packed_layer] * len(model.layers)
+    assert asked == [packed_layers]

@@ -5,6 +5,7 @@ Letters: R positions that are read, N rows, T tokens, D width of the encoder.
 
 import abc
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -223,11 +224,11 @@ def require_room(shape: tuple[int, ...], what: str) -> int:
     Raises:
         ConfigError: it would take more than `MOST_MEMORY` of the machine's memory.
     """
-    size, memory = 4 * int(np.prod(shape, dtype=np.int64)), memory_bytes()
-    require(
-        not memory or size <= MOST_MEMORY * memory,
-        expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
-        found=f"{amount(size)}B for {shape[0]:,} {what}",
-        fix="choose fewer layers or fewer examples",
-    )
+    size, memory = 4 * math.prod(shape), memory_bytes()
+    if memory and size > MOST_MEMORY * memory:
+        raise ConfigError(
+            expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
+            found=f"{amount(size)}B for {shape[0]:,} {what}",
+            fix="choose fewer layers or fewer examples",
+        )
     return size

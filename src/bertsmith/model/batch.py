@@ -61,17 +61,19 @@ class Batch:
             row_ids: [N]; 0, 1, 2 ... if not given.
         """
         counts = np.asarray(lengths, dtype=np.int64)
-        assert counts.size, "a batch has a sequence"
-        assert counts.min() > 0, "each sequence has a token"
-        assert counts.sum() == len(token_ids) == len(segment_ids), "the lengths add up to the tokens"
-        starts = np.cumsum(counts) - counts
-        positions = np.arange(len(token_ids), dtype=np.int64) - np.repeat(starts, counts)
+        sizes = tuple(counts.tolist())
+        assert sizes, "a batch has a sequence"
+        assert min(sizes) > 0, "each sequence has a token"
+        assert sum(sizes) == len(token_ids) == len(segment_ids), "the lengths add up to the tokens"
+        positions = np.arange(len(token_ids), dtype=np.int64)
+        if len(sizes) > 1:
+            positions -= np.repeat(np.cumsum(counts) - counts, counts)
         return Batch(
             token_ids=_on(token_ids, device),
             segment_ids=_on(segment_ids, device),
             positions=_on(positions, device),
-            lengths=tuple(counts.tolist()),
-            row_ids=tuple(range(len(counts))) if row_ids is None else tuple(int(row) for row in row_ids),
+            lengths=sizes,
+            row_ids=tuple(range(len(sizes))) if row_ids is None else tuple(int(row) for row in row_ids),
         )
 
     @staticmethod

@@ -78,6 +78,7 @@ class TransformerEncoder(Encoder):
     """
 
     recomputes = False  # whether the states inside a layer are computed again in the backward pass
+    fast_path: "FastPath | None" = None  # once prepared
 
     def __init__(self, config: "EncoderConfig", *, seed: int | None = 0) -> None:
         super().__init__()
@@ -133,17 +134,20 @@ class TransformerEncoder(Encoder):
         if trace is not None:
             trace.hidden_states.append(hidden)
         shared = self.shared(Pass(batch=batch, noise=noise, trace=trace, dtype=dtype, earlier=earlier))
-        stack = self.stack
-        rows = batch.num_rows if allows_fast_path(shared, hidden) else 0
+        stack, fast = self.stack, self.fast_path
+        depth = len(stack)
+        computed: list[Tensor] = []  # the states after the lowest layers
+        if fast is not None and allows_fast_path(shared, hidden) and fast.suits(hidden, batch.num_rows):
+            computed = fast(hidden, batch.num_rows, depth - (read is not None))
         for number, layer in enumerate(stack, start=1):
-            read_here = read if number == len(stack) else None
-            if rows and read_here is None and layer.fast_path is not None and layer.fast_path.suits(hidden, rows):
-                hidden = layer.fast_path(hidden, rows)
+            read_here = read if number == depth else None
+            if number <= len(computed):
+                hidden = computed[number - 1]
             elif self.recomputes and torch.is_grad_enabled() and (trace is None or not trace.is_filled_by_layers):
                 hidden = _computed_twice(layer, hidden, shared, read_here, str(number))
             else:
                 hidden = layer(hidden, shared, read_here, str(number))
-            if number == len(stack) and self.final_norm is not None:
+            if number == depth and self.final_norm is not None:
                 hidden = norm(hidden, self.final_norm)
             if trace is not None:
                 trace.hidden_states.append(hidden)
@@ -162,7 +166,7 @@ class TransformerEncoder(Encoder):
 
 
 def allows_fast_path(shared: Pass, hidden: Tensor) -> bool:
-    """Whether a pass is one that the fast path of a layer computes: of whole sequences of one length, and no more."""
+    """Whether a pass is one that a fast path computes: of whole sequences of one length, and no more."""
     return (
         len(shared.batch.runs) == 1
         and shared.noise is None
@@ -234,13 +238,13 @@ class Embeddings(nn.Module):
 
 
 class FastPath(Protocol):
-    """A fast path through a layer, for whole sequences of one length; see `fast_path.py`."""
+    """A fast path through the lowest layers, for whole sequences of one length; see `fast_path.py`."""
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
         """Whether this is the fastest way for the hidden states [T, D] of this number of sequences."""
 
-    def __call__(self, hidden: Tensor, rows: int) -> Tensor:
-        """The next hidden states [T, D]."""
+    def __call__(self, hidden: Tensor, rows: int, most: int) -> list[Tensor]:
+        """The hidden states [T, D] after each of the lowest layers, at most `most`."""
 
 
 class Layer(nn.Module):
@@ -265,7 +269,6 @@ class Layer(nn.Module):
         self.output = nn.Linear(inner, width, bias=bias)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=bias)
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
-        self.fast_path: FastPath | None = None  # once prepared
 
     def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
         """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.

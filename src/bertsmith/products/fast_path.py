@@ -1,4 +1,4 @@
-"""A prepared encoder layer without detours, for sequences of one length that are all read.
+"""The prepared layers of an encoder without detours, for sequences of one length that are all read.
 
 A single short text takes a few milliseconds, of which the arithmetic is only a part: the rest are calls. So a layer is
 one function here that makes as few as it can: no modules, no casts of norms, no cases. It computes what `Layer.forward`
@@ -6,12 +6,13 @@ computes, with the same prepared products; `Layer` remains the only one for ever
 attention weights, sequences of several lengths, some positions only, left-to-right models).
 
 The functions are plain Python on tensors. After the first calls `torch.jit` runs them, where torch has it: the same
-operations with the same results, called from C++ instead of Python.
+operations with the same results, called from C++ instead of Python, for all layers in one call.
 
 Letters: n sequences, s tokens of each, T = n s, A heads, d head width, D = A d.
 """
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any, cast
@@ -22,19 +23,19 @@ from torch import Tensor, nn
 
 from bertsmith.model.attention import products_are_faster
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS
-from bertsmith.model.transformer import Layer
+from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantise_fixed
 from bertsmith.products.packed_linear import PackedLinear
 
-_OFTEN = 4  # calls of a layer before `torch.jit` takes over, which itself takes a tenth of a second
+_OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
 
 
 class PreparedFastPath:
-    """What a prepared `Layer` computes for whole sequences of one length; see `fast_path_of`.
+    """What the lowest layers of a prepared encoder compute for whole sequences of one length; see `fast_path_of`.
 
     Args:
-        function: `packed_layer` or `integer_layer`.
-        given: its arguments between the hidden states and `rows`.
+        function: `packed_layers` or `integer_layers`.
+        layers: for each layer, the arguments of the function for one layer between the hidden states and `rows`.
         heads: A.
         then: the activation.
         epsilon: of the norms.
@@ -43,69 +44,120 @@ class PreparedFastPath:
 
     def __init__(
         self,
-        function: Callable[..., Tensor],
-        given: tuple[Any, ...],
+        function: Callable[..., list[Tensor]],
+        layers: list[tuple[Any, ...]],
         heads: int,
         then: str,
         epsilon: float,
         dtype: torch.dtype,
     ) -> None:
-        self._function, self._given, self._heads, self._dtype = function, given, heads, dtype
+        self._function, self._heads, self._dtype = function, heads, dtype
+        self._given = [list(values) for values in zip(*layers, strict=True)]
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
+        self.depth = len(layers)
         self._calls = 0
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        """None: packed weights can be neither copied nor pickled, and a copy of the layer works without this."""
+        """None: packed weights can be neither copied nor pickled, and a copy of the encoder works without this."""
         return type(None), ()
 
     def suits(self, hidden: Tensor, rows: int) -> bool:
         """Whether this is the fastest way for the hidden states [T, D] of this number of sequences, if it is one."""
-        if hidden.dtype != self._dtype:  # the layer was prepared for another precision
+        if hidden.dtype != self._dtype:  # the layers were prepared for another precision
             return False
         return not products_are_faster(hidden, self._heads * hidden.shape[0] ** 2 // rows)
 
-    def __call__(self, hidden: Tensor, rows: int) -> Tensor:
-        """The next hidden states [T, D] of those of `rows` sequences [T, D], in the same dtype."""
+    def __call__(self, hidden: Tensor, rows: int, most: int) -> list[Tensor]:
+        """The hidden states [T, D] after each of the lowest layers, at most `most`, in the same dtype.
+
+        Args:
+            hidden: those of `rows` sequences, [T, D].
+        """
         if self._calls < _OFTEN:
             self._calls += 1
             if self._calls == _OFTEN:
                 self._function = scripted(self._function)
-        return self._function(hidden, *self._given, rows, self._heads, *self._end)
+        return self._function(hidden, min(most, self.depth), *self._given, rows, self._heads, *self._end)
 
 
-def fast_path_of(layer: Layer, dtype: torch.dtype) -> PreparedFastPath | None:
-    """The fast path of a prepared layer; None if it has none.
+def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFastPath | None:
+    """The fast path of the lowest layers of a prepared encoder; None if the first layer has none.
 
-    It has one if it is BERT's own layer, reads in both directions, and all its products are packed, or all are in int8
-    with fixed scales.
+    A layer has one if it is BERT's own layer, reads in both directions, and all its products are packed, or all are in
+    int8 with fixed scales. It ends in front of the first layer that has none, or another one than the first.
 
     Args:
         dtype: of the activations.
     """
+    config = encoder.config
+    found = [_arguments(layer, dtype) for layer in encoder.stack]
+    alike = list(itertools.takewhile(lambda one: one[0] is found[0][0], found))
+    if not alike or alike[0][0] is None:
+        return None
+    end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
+    return PreparedFastPath(alike[0][0], [given for _, given in alike], *end, dtype)
+
+
+def _arguments(layer: Layer, dtype: torch.dtype) -> tuple[Callable[..., list[Tensor]] | None, tuple[Any, ...]]:
+    """The function that computes a layer, and its arguments between the hidden states and `rows`; None and none."""
     config = layer.config
     if type(layer) is not Layer or config.is_causal or not config.has_biases:
-        return None
+        return None, ()
     first = (layer.query, layer.key, layer.value) if layer.together is None else (layer.together,)
     parts = cast("list[nn.Module]", [layer.attention_output, layer.intermediate, layer.output, *first])
     tensors = [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
-    function: Callable[..., Tensor]
-    given: tuple[Any, ...]
     packed = [part for part in parts if isinstance(part, PackedLinear)]
     integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
     if len(packed) == len(parts):
-        function = packed_layer
-        given = ([*tensors, *(one for part in packed for one in (part.weight, part.bias))],)
-    elif len(integer) == len(parts) and integer[1].next_scale is not None:
+        return packed_layers, ([*tensors, *(one for part in packed for one in (part.weight, part.bias))],)
+    if len(integer) == len(parts) and integer[1].next_scale is not None:
         # The inputs of the queries, of the attention output and of the inner layer.
         for reader in (integer[3], integer[0], integer[1]):
             tensors += [reader.per_step, reader.lift]
         tensors += [one for part in integer for one in (*part.weights, part.bias)]
-        function = integer_layer
-        given = (tensors, [part.input_scale.step for part in integer], [part.input_scale.zero for part in integer])
-    else:
-        return None
-    end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
-    return PreparedFastPath(function, given, *end, dtype)
+        scales = [part.input_scale for part in integer]
+        return integer_layers, (tensors, [scale.step for scale in scales], [scale.zero for scale in scales])
+    return None, ()
+
+
+def packed_layers(
+    hidden: Tensor,
+    depth: int,
+    tensors: list[list[Tensor]],
+    rows: int,
+    heads: int,
+    name: str,
+    algorithm: str,
+    epsilon: float,
+) -> list[Tensor]:
+    """The hidden states [T, D] after each of the lowest `depth` layers; see `packed_layer`."""
+    states: list[Tensor] = []
+    for number in range(depth):
+        hidden = packed_layer(hidden, tensors[number], rows, heads, name, algorithm, epsilon)
+        states.append(hidden)
+    return states
+
+
+def integer_layers(
+    hidden: Tensor,
+    depth: int,
+    tensors: list[list[Tensor]],
+    steps: list[list[float]],
+    zeros: list[list[int]],
+    rows: int,
+    heads: int,
+    name: str,
+    algorithm: str,
+    epsilon: float,
+) -> list[Tensor]:
+    """The hidden states [T, D] after each of the lowest `depth` layers; see `integer_layer`."""
+    states: list[Tensor] = []
+    for number in range(depth):
+        hidden = integer_layer(
+            hidden, tensors[number], steps[number], zeros[number], rows, heads, name, algorithm, epsilon
+        )
+        states.append(hidden)
+    return states
 
 
 def packed_layer(
@@ -191,12 +243,12 @@ def attended_by(projected: Tensor, rows: int, heads: int, width: int) -> Tensor:
 
 
 @functools.cache
-def scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def scripted(function: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
     """A function of this module as `torch.jit` runs it, or the function itself where torch no longer scripts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            found: Callable[..., Tensor] = torch.jit.script(function)
+            found: Callable[..., list[Tensor]] = torch.jit.script(function)
         except (AttributeError, OSError, RuntimeError):  # absent, without source, or not for this Python
             return function
     return found

@@ -31,17 +31,16 @@ class PackedLinear(PreparedLinear):
         weight: [O, K].
         bias: [O].
         dtype: of the products, fp32 or bf16; they are accumulated in fp32.
-        tokens: the number of tokens that the layout of the weights suits best; it is good for fewer as well.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, tokens: int) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        self.tokens = tokens
         self.weight = self._packed(weight.detach().to(dtype).contiguous())
         self.bias = bias.detach().to(dtype)
 
     def _packed(self, weight: Tensor) -> Tensor:
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, self.tokens)
+        # Without a number of tokens: the layout is as good for a thousand, and better for the few of a single text.
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
         return packed
 
     def __getstate__(self) -> dict[str, Any]:

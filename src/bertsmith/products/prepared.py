@@ -83,6 +83,7 @@ def prepare(
                 assert isinstance(layer, Layer)
                 is_last = number == len(module.layers) - 1
                 _prepare_layer(layer, number, runtime, kept, scales or {}, is_last=is_last)
+            module.fast_path = fast_path_of(module, runtime.dtype)
     return model
 
 
@@ -101,7 +102,7 @@ def _prepare_layer(
     def swapped(name: str, weight: Tensor, bias: Tensor) -> PreparedLinear:
         if stays(name):
             if runtime.is_packed:
-                return PackedLinear(weight, bias, runtime.dtype, runtime.inference_tokens)
+                return PackedLinear(weight, bias, runtime.dtype)
             return CastLinear(weight, bias, runtime.dtype)
         read = next(first for first, readers in INPUTS.items() if name in readers)
         scale = scales.get(f"{number}.{read}")
@@ -130,4 +131,3 @@ def _prepare_layer(
             delattr(layer, name)
     for name, (weight, bias) in parameters.items():
         setattr(layer, name, swapped(name, weight, bias))
-    layer.fast_path = fast_path_of(layer, runtime.dtype)
