@@ -15,7 +15,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import merging
-from bertsmith.finetuning.merging import average_of, on_all_examples
+from bertsmith.finetuning.merging import average_of
 from bertsmith.finetuning.run import summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -89,9 +89,7 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
     assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
 
 
-def test_what_is_reported_is_the_average_without_the_held_out_examples(
-    run: Path, tmp_path: Path
-) -> None:
+def test_what_is_reported_is_the_average_without_the_held_out_examples(run: Path, tmp_path: Path) -> None:
     report, lines = read_json(run / "report.json"), read_json_lines(run / "predictions.jsonl")
     assert lines == read_json_lines(run / "average" / "predictions.jsonl")
     assert len(lines) == report["dev_examples"] == 4
@@ -154,7 +152,7 @@ def test_a_job_on_all_examples_has_no_dev_examples(base: str) -> None:
 
     data = TaskData(train=examples_of("single", 30), dev=examples_of("single", 6, seed=1), held_out=True)
     job = FinetuningJob.prepare(base, SPECS["single"], data, FinetuningSettings(batch_size=8), RecipeSettings())
-    every = on_all_examples(job)
+    every = job.on_all_examples()
     assert len(every.data.train) == len(every.train) == 36
     assert every.dev is None
     assert every.digests()["train_rows"] != job.digests()["train_rows"]

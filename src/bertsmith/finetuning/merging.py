@@ -2,8 +2,8 @@
 
 Trainings that start from the same base model and the same linear layer end close to each other, and the average of
 their weights and of those that they started from is a model as well: no slower than one of them, and usually better
-than most. Where dev examples were held out from few labelled ones, they only measure; `on_all_examples` is the job that
-trains on them too.
+than most. Where dev examples were held out from few labelled ones, they only measure; `FinetuningJob.on_all_examples`
+is the job that trains on them too.
 
 Sources: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
 increasing inference time", section 2 (the uniform soup); Wortsman et al. (2022), "Robust fine-tuning of zero-shot
@@ -13,7 +13,7 @@ models", section 3 (the average with the model before fine-tuning).
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,18 +23,19 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.judging import judge
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import warn
 from bertsmith.results.comparison import LEVEL, Lines, paired
 from bertsmith.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
 from bertsmith.runtime import Rank, choose
-from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.task import TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.finetuning.training import FinetuningJob
 
 Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
 
 
-Refit = tuple[FinetuningJob, list[Trained]]  # a job on all examples, and its trainings
+Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
 
 
 class Kept(NamedTuple):
@@ -57,13 +58,13 @@ class Kept(NamedTuple):
     lines: Lines
 
 
-def best_of(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
+def best_of(job: "FinetuningJob", results: Sequence[SeedResult]) -> int:
     """The index of the result with the best score, the first of equal ones."""
     metric = job.task.spec.metric
     return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
 
 
-def kept_of(job: FinetuningJob, trained: Sequence[Trained], out: Path) -> Kept:
+def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept:
     """The model that the settings of a job keep of its trainings.
 
     An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
@@ -86,7 +87,7 @@ def kept_of(job: FinetuningJob, trained: Sequence[Trained], out: Path) -> Kept:
     return one if several.result.collapsed or _is_better(job, one, several) else several._replace(parts=parts)
 
 
-def _is_better(job: FinetuningJob, one: Kept, several: Kept) -> bool:
+def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
     """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
     metric = job.task.spec.metric
     if len(one.lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
@@ -94,7 +95,7 @@ def _is_better(job: FinetuningJob, one: Kept, several: Kept) -> bool:
     return paired(job.task.spec.kind, metric, job.task.spec.scheme, one.lines, several.lines)[1].p_value < LEVEL
 
 
-def averaged(job: FinetuningJob, trained: Sequence[Trained], best: Kept, out: Path) -> Kept:
+def averaged(job: "FinetuningJob", trained: Sequence[Trained], best: Kept, out: Path) -> Kept:
     """The average of trainings; writes its predictions on the dev examples, if there are any, to a folder in `out`."""
     results = [result for _, result, _ in trained]
     folder = averaged_weights(job, best.folder, trained)
@@ -113,7 +114,7 @@ def averaged(job: FinetuningJob, trained: Sequence[Trained], best: Kept, out: Pa
     return Kept(AVERAGE, tuple(range(len(trained))), folder, found.spec, result, lines)
 
 
-def averaged_weights(job: FinetuningJob, folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
+def averaged_weights(job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
     """A model folder with the average of trainings as its weights; a linear start counts as one more of them.
 
     Args:
@@ -142,20 +143,9 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def trains_on_all(job: FinetuningJob) -> bool:
+def trains_on_all(job: "FinetuningJob") -> bool:
     """Whether a job is trained again on all labelled examples once it has been scored."""
     return job.settings.refit and job.data.held_out and bool(job.data.dev) and job.teaching is None
-
-
-def on_all_examples(job: FinetuningJob) -> FinetuningJob:
-    """The job with its dev examples as training examples, and so without scores; all else stays as it was decided."""
-    data = TaskData(train=[*job.data.train, *job.data.dev], dev=(), digests=job.data.digests)
-    encoded = job.task.encode(data.train, job.tokenizer, training=True)
-    changed = FinetuningJob(
-        job.folder, job.task, data, (encoded, None), job.settings, job.recipe, job.runtime, job.head
-    )
-    changed.untrained = job.untrained
-    return changed
 
 
 def refitted(kept: Kept, again: Refit) -> ModelFolder:

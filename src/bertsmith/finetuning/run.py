@@ -27,7 +27,6 @@ from bertsmith.finetuning.merging import (
     Trained,
     best_of,
     kept_of,
-    on_all_examples,
     refitted,
     trains_on_all,
 )
@@ -164,9 +163,9 @@ def _finetune(
 
         results = _train_seeds(job, run.path, range(count), count, rank, resume=resume, alone=alone)
         kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
-        again: Refit | None = None
+        again: "Refit | None" = None
         if trains_on_all(job):
-            every = on_all_examples(job)
+            every = job.on_all_examples()
             parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
             tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
             folder = run.path / ALL_FOLDER
@@ -264,7 +263,7 @@ def _finish(
     run: RunFolder,
     trained: Sequence[Trained],
     kept: Kept,
-    again: Refit | None,
+    again: "Refit | None",
     baselines: "Baselines",
 ) -> FinetuningResult:
     """Writes the model that is kept, and report.json.

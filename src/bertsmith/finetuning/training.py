@@ -189,6 +189,16 @@ class FinetuningJob:
         encoded = (self.train, self.dev)
         return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
 
+    def on_all_examples(self) -> "FinetuningJob":
+        """The job with its dev examples as training examples, and so without scores; all else stays as it is."""
+        data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
+        encoded = self.task.encode(data.train, self.tokenizer, training=True)
+        changed = FinetuningJob(
+            self.folder, self.task, data, (encoded, None), self.settings, self.recipe, self.runtime, self.head
+        )
+        changed.untrained = self.untrained
+        return changed
+
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
         units, counted_units = len(self.train), self.epoch_units()
         if settings.batch_size > units:
