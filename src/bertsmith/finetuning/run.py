@@ -163,7 +163,7 @@ def _finetune(
 
         results = _train_seeds(job, run.path, range(count), count, rank, resume=resume, alone=alone)
         kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
-        again: "Refit | None" = None
+        again: Refit | None = None
         if trains_on_all(job):
             every = job.on_all_examples()
             parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
