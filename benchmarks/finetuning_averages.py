@@ -1,0 +1,112 @@
+"""What an average of several trainings is worth: with and without the start, against each training, on few labels.
+
+    python benchmarks/finetuning_averages.py --data DIR --model DIR [--tasks trec,sst-2] [--size 100] [--seeds 1,2,3]
+
+Each cell draws labelled rows as `finetuning_recipes.py` does, and trains three times on all of them with the recipe
+`auto`, each time with another order. Its scores, on official dev rows: `start`, the base model with the linear layer
+that all trainings start from; `f0` to `f2`, the trainings; `wise0.5`, half of the start and half of the first training;
+`soup3`, the mean of the trainings; and `soup3+S`, the mean of the trainings and of the start, which is what `finetune
+--merge average` keeps. Finished cells are in the result file and are not run again.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from finetuning_recipes import HELD_OUT, Cells, drawn
+from harness import RESULTS, machine, machine_label
+from torch import Tensor
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.files import read_json_lines
+from bertsmith.finetuning.merging import average_of
+from bertsmith.finetuning.recipes import resolved, situation_of
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.inference.loading import load_predictor
+from bertsmith.progress import quiet
+from bertsmith.settings import split_settings
+from bertsmith.task_data.split import TaskData
+
+TRAININGS = 3
+Weights = Mapping[str, Tensor]
+
+
+def job_of(cells: Cells, size: int, seed: int) -> FinetuningJob:
+    """The job of the recipe `auto` on all drawn rows; its dev examples are among them, so their scores mean nothing."""
+    rows = drawn(cells.pool, size, [seed, size])
+    aside = max(1, round(HELD_OUT * len(rows)))
+    situation = situation_of(cells.spec.name, cells.spec.kind, len(rows), cells.folder)
+    values = resolved("auto", situation, {"seed": seed, "baselines": False})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    data = TaskData(train=rows, dev=rows[:aside], held_out=True)
+    return FinetuningJob.prepare(cells.folder, cells.spec, data, settings, rates)
+
+
+def cell(cells: Cells, size: int, seed: int) -> dict[str, float]:
+    """The scores of one draw of labels."""
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        place, job = Path(folder), job_of(cells, size, seed)
+        results = [job.train_once(place / f"f{number}", 10 * seed + number) for number in range(TRAININGS)]
+        base = load_any(place / "f0" / "model")
+
+        def score(weights: Weights) -> float:
+            model = load_for_task(dataclasses.replace(base, tensors=dict(weights)), job.head, keep_head=True).model
+            job.write_model(place / "scored", model, job.task.spec, results[0])
+            scores, _ = load_predictor(place / "scored", device="cpu").evaluate(cells.scored)
+            return round(float(scores[cells.spec.metric]), 4)
+
+        state = job.started_model(seed).state_dict()
+        start: Weights = {name: state[name] for name in base.tensors}
+        trained: list[Weights] = [load_any(place / f"f{number}" / "model").tensors for number in range(TRAININGS)]
+        return {
+            "start": score(start),
+            **{f"f{number}": score(weights) for number, weights in enumerate(trained)},
+            "wise0.5": score(average_of([start, trained[0]])),
+            "soup3": score(average_of(trained)),
+            "soup3+S": score(average_of([start, *trained])),
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the cells that are not in the result file yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", required=True, help="a model folder, or starter")
+    parser.add_argument("--tasks", default="trec,sst-2")
+    parser.add_argument("--size", type=int, default=100, help="labels")
+    parser.add_argument("--seeds", default="1,2")
+    parser.add_argument("--out", type=Path, help="the result file [in results/]")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    about = machine()
+    label = f"finetuning_averages_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
+    out, name = given.out or RESULTS / label, Path(given.model).resolve().parent.name
+    name = given.model if given.model == "starter" else name
+    done = (
+        {(one["model"], one["task"], one["seed"], one["size"]) for one in read_json_lines(out)}
+        if out.exists()
+        else set()
+    )
+    for seed in map(int, given.seeds.split(",")):
+        for task in given.tasks.split(","):
+            if (name, task, seed, given.size) in done:
+                continue
+            scores = cell(Cells(given.data, given.model, task), given.size, seed)
+            with out.open("a", encoding="utf-8") as file:
+                line = json.dumps({"model": name, "task": task, "seed": seed, "size": given.size, **scores})
+                file.write(line + "\n")
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
