@@ -97,7 +97,7 @@ def test_a_model_is_adapted_and_the_change_is_reported(
 def test_the_grafted_words_are_those_of_the_domain(base: Path, domain: Path, general: Path, tmp_path: Path) -> None:
     result = adapt(base, [domain], tmp_path / "run", general=[general], vocabulary="graft", add=50, **ONCE)
     assert sorted(result.report["added"]) == sorted(DOMAIN)
-    assert any("only 2 words" in line for line in result.report["advice"])
+    assert any("only 2 are frequent enough to be added" in line for line in result.report["advice"])
     assert any("too few for losses that mean something" in line for line in result.report["advice"])
     model = load_any(tmp_path / "run")
     assert model.require_tokenizer().vocabulary.pieces[-2:] == tuple(result.report["added"])
