@@ -142,9 +142,7 @@ QUESTIONS: dict[str, Question] = {
         tasks=("sst-2", "mrpc", "trec", "nli"),
     ),
     "answers": Question(
-        title="the objective, for answers in a text",
-        arms=("mlm", "left-to-right", "untrained", "left-to-right-longer", "left-to-right+bilstm"),
-        tasks=("squad",),
+        title="the objective, for answers in a text", arms=("mlm", "left-to-right", "untrained"), tasks=("squad",)
     ),
 }
 INTERMEDIATE, INTERMEDIATE_OF = "intermediate", ("mlm+nsp",)

@@ -107,7 +107,7 @@ def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, m
         assert "fp32 is used" in told[0]
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "fp32"
-    assert "precision" not in result.err
+    assert "emulated" not in result.err
     monkeypatch.setattr("bertsmith.runtime._cpu_flags", lambda: frozenset({"avx512_bf16"}))
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "bf16"

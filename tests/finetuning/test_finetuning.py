@@ -15,6 +15,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning import training
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
@@ -206,7 +207,7 @@ def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all
 ) -> None:
     scores = iter((0.25, 0.75, 0.5))
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
-    monkeypatch.setattr(FinetuningJob, "_judge", _scripted(FinetuningJob._judge, scores))
+    monkeypatch.setattr(training, "judge", _scripted(training.judge, scores))
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
     recipe = RecipeSettings(learning_rate=4e-5)
@@ -227,8 +228,7 @@ def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all
 
 def _scripted(judge, scores):
     def scripted(*arguments):
-        result, *others = judge(*arguments)
-        return dataclasses.replace(result, scores={"accuracy": next(scores)}), *others
+        return judge(*arguments)._replace(scores={"accuracy": next(scores)})
 
     return scripted
 

@@ -113,14 +113,15 @@ def evaluate(
     if _gives_vectors(model, task):
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
     if is_n_gram_folder(model):
-        _warn_of_training_file(read_metadata(Path(model)), Path(data))
         predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
         found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
+        metadata = read_metadata(Path(model))
     else:
         folder = load_any(model)
-        _warn_of_training_file(folder.metadata, Path(data))
+        metadata = folder.metadata
         predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
         found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    _warn_of_training_file(metadata, Path(data))
     name, spec, examples = found
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
@@ -223,9 +224,9 @@ def quantize(
         return _quantize_vectors(model, folder, Path(data), task, map_labels, limit, _columns(columns))
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
-    _warn_of_training_file(folder.metadata, Path(data))
     calibration = _calibration(lambda: quantization.calibrate(folder, examples, head))
     exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
+    _warn_of_training_file(folder.metadata, Path(data))
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
