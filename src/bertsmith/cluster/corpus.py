@@ -23,6 +23,7 @@ from bertsmith.cluster.rows import (
     encoded_items,
     encoded_row,
     encoded_rows,
+    failures,
     file_of,
     file_record,
     row_of,
@@ -137,10 +138,8 @@ def _encoded(
 
     def intact(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
-            for kind, record in zip(table.column("kind").to_pylist(), table.column("record").to_pylist(), strict=True):
-                if kind == BLOCK and (failure := json.loads(record)["failure"]) is not None:
-                    expected, what, fix = failure
-                    raise InputError(expected=expected, found=what, fix=fix)
+            for expected, what, fix in failures(table):
+                raise InputError(expected=expected, found=what, fix=fix)
             yield table
 
     with (

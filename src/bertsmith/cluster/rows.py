@@ -142,6 +142,13 @@ def encoded_items(table: pa.Table) -> Iterator[tuple[int, int, Item]]:
             yield source, number, _block(table, row, record)
 
 
+def failures(table: pa.Table) -> Iterator[Any]:
+    """Of the blocks of a table of `encoded_rows` that failed, why; nothing else is decoded."""
+    for kind, record in zip(table.column("kind").to_pylist(), table.column("record").to_pylist(), strict=True):
+        if kind == BLOCK and (failure := json.loads(record)["failure"]) is not None:
+            yield failure
+
+
 def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
     tokens, token_counts, lengths, sentence_counts, keys, ends, bands = (
         table.column(place)[row].values.to_numpy(zero_copy_only=False)
