@@ -140,7 +140,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
     spec = job.task.spec
     # The head is one linear layer, whatever the fine-tuned model has in front of its own.
     spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
-    if "pooling" in job.task.settings_used:
+    if job.task.head.pooled:
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
         if settings.long_text in HIERARCHICAL:
             settings = dataclasses.replace(settings, long_text="windows")
@@ -172,6 +172,6 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
 
 def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:
     """What the head of a linear model reads; of tags the value of a plain head, which reads the states of tokens."""
-    if "pooling" not in job.task.settings_used:
+    if not job.task.head.pooled:
         return "pooler" if job.folder.config.can_pool else "cls"
     return APART if result["name"] == PAIRS else "mean"
