@@ -107,12 +107,12 @@ def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, m
         assert "fp32 is used" in told[0]
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "fp32"
-    assert "emulated" not in result.err
+    assert "precision" not in result.err.replace(str(mails), "")
     monkeypatch.setattr("bertsmith.runtime._cpu_flags", lambda: frozenset({"avx512_bf16"}))
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "bf16"
     assert result.err.splitlines().count("precision auto: bf16") == 1
-    assert "precision auto" not in run(*score, "bf16", "--device", "cpu").err
+    assert "precision" not in run(*score, "bf16", "--device", "cpu").err.replace(str(mails), "")
 
 
 @pytest.mark.parametrize(

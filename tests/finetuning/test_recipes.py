@@ -44,22 +44,9 @@ from bertsmith.tasks.metric_choice import metrics_of, with_metric
 from bertsmith.tasks.task import TaskSpec
 from model.examples import shake
 from tasks import architecture_samples
-from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
+from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of
 
 SMALL = Situation(task="classification", kind="classification", examples=900, config=CONFIG)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_base_model(tmp_path_factory.mktemp("base") / "model")
-
-
-@pytest.fixture(scope="module")
-def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"text": one.first, "label": one.label} for one in examples_of("single", 40)]  # type: ignore[union-attr]
-    path = tmp_path_factory.mktemp("data") / "mails.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def prepared(
