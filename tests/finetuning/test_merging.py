@@ -1,6 +1,5 @@
 """The model of several trainings: the average of their weights, and the last training on all labelled examples."""
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +16,13 @@ from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import merging
 from bertsmith.finetuning.merging import average_of
 from bertsmith.finetuning.run import summary_lines
-from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune
 from bertsmith.results.report import write_finetuning_report
-from tasks.task_samples import examples_of, write_base_model
+from bertsmith.task_data.split import TaskData
+from tasks.task_samples import SPECS, examples_of
 
 OPTIONS: dict[str, Any] = {
     "epochs": 12.0,
@@ -33,19 +33,6 @@ OPTIONS: dict[str, Any] = {
     "baselines": False,
     "learning_rate": 1e-2,
 }
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_base_model(tmp_path_factory.mktemp("base") / "model")
-
-
-@pytest.fixture(scope="module")
-def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"text": one.first, "label": one.label} for one in examples_of("single", 40)]  # type: ignore[union-attr]
-    path = tmp_path_factory.mktemp("data") / "mails.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +133,6 @@ def test_the_best_one_can_be_asked_for_and_trained_again(base: str, mails: Path,
 
 
 def test_a_job_on_all_examples_has_no_dev_examples(base: str) -> None:
-    from bertsmith.finetuning.settings import RecipeSettings
-    from bertsmith.task_data.split import TaskData
-    from tasks.task_samples import SPECS
-
     data = TaskData(train=examples_of("single", 30), dev=examples_of("single", 6, seed=1), held_out=True)
     job = FinetuningJob.prepare(base, SPECS["single"], data, FinetuningSettings(batch_size=8), RecipeSettings())
     every = job.on_all_examples()
@@ -161,3 +144,9 @@ def test_a_job_on_all_examples_has_no_dev_examples(base: str) -> None:
 def test_an_unknown_way_to_merge_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"expected a known merge; found 'avrage'.*average"):
         FinetuningSettings(merge="avrage")
+
+
+def test_a_last_training_on_all_examples_keeps_no_best_evaluation(base: str, mails: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected --keep last with --refit.*found keep best"):
+        finetune(base, "classification", tmp_path / "run", train=mails, keep="best", refit=True, **OPTIONS)
+    assert not (tmp_path / "run").exists()

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from bertsmith.finetuning.training import FinetuningJob
 
 Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
-
-
 Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
 
 
@@ -47,7 +45,7 @@ class Kept(NamedTuple):
         folder: its weights.
         spec: with the values that are fitted to dev examples.
         result: that of the best training; of an average with its own scores, and the cost of all.
-        lines: its predictions on the dev examples, as they are written; empty without any.
+        predictions: the file of its predictions on the dev examples; without any, there is none.
     """
 
     name: str
@@ -55,7 +53,12 @@ class Kept(NamedTuple):
     folder: ModelFolder
     spec: TaskSpec
     result: SeedResult
-    lines: Lines
+    predictions: Path
+
+    @property
+    def lines(self) -> Lines:
+        """Its predictions on the dev examples, as they are written; empty without any."""
+        return read_json_lines(self.predictions) if self.predictions.is_file() else []
 
 
 def best_of(job: "FinetuningJob", results: Sequence[SeedResult]) -> int:
@@ -78,40 +81,38 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     path = trained[best][0]
     folder = load_any(path / MODEL_FOLDER)
     spec = TaskSpec.from_dict(folder.metadata.spec or {}, str(path))
-    lines = read_json_lines(path / PREDICTIONS_FILE) if (path / PREDICTIONS_FILE).is_file() else []
-    one = Kept(path.name, (best,), folder, spec, results[best], lines)
+    one = Kept(path.name, (best,), folder, spec, results[best], path / PREDICTIONS_FILE)
     parts = tuple(number for number, result in enumerate(results) if not result.collapsed)
     if job.settings.merge != "average" or len(parts) < 2:
         return one
-    several = averaged(job, [trained[number] for number in parts], one, out)
-    return one if several.result.collapsed or _is_better(job, one, several) else several._replace(parts=parts)
+    several = _averaged(job, trained, parts, one, out / AVERAGE)
+    return one if several.result.collapsed or _is_better(job, one, several) else several
 
 
 def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
     """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
-    metric = job.task.spec.metric
-    if len(one.lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
+    metric, lines = job.task.spec.metric, one.lines
+    if len(lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
         return False
-    return paired(job.task.spec.kind, metric, job.task.spec.scheme, one.lines, several.lines)[1].p_value < LEVEL
+    return paired(job.task.spec.kind, metric, job.task.spec.scheme, lines, several.lines)[1].p_value < LEVEL
 
 
-def averaged(job: "FinetuningJob", trained: Sequence[Trained], best: Kept, out: Path) -> Kept:
-    """The average of trainings; writes its predictions on the dev examples, if there are any, to a folder in `out`."""
-    results = [result for _, result, _ in trained]
-    folder = averaged_weights(job, best.folder, trained)
+def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
+    """The average of some trainings; writes its predictions on the dev examples, if there are any, to the folder."""
+    chosen = [trained[number] for number in parts]
+    folder = averaged_weights(job, best.folder, chosen)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
     found = judge(job, model, Rank())
-    (out / AVERAGE).mkdir(exist_ok=True)
-    job.write_predictions(out / AVERAGE / PREDICTIONS_FILE, found.predictions)
+    out.mkdir(exist_ok=True)
+    job.write_predictions(out / PREDICTIONS_FILE, found.predictions)
     result = dataclasses.replace(
         best.result,
         scores=found.scores,
         collapsed=found.collapsed,
-        seconds=round(sum(one.seconds for one in results), 3),
-        tokens=sum(one.tokens for one in results),
+        seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
+        tokens=sum(result.tokens for _, result, _ in chosen),
     )
-    lines = [] if found.predictions is None else read_json_lines(out / AVERAGE / PREDICTIONS_FILE)
-    return Kept(AVERAGE, tuple(range(len(trained))), folder, found.spec, result, lines)
+    return Kept(AVERAGE, parts, folder, found.spec, result, out / PREDICTIONS_FILE)
 
 
 def averaged_weights(job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
@@ -155,6 +156,6 @@ def refitted(kept: Kept, again: Refit) -> ModelFolder:
     if not learned:
         warn("every training on all examples collapsed, so the model is the one that was scored")
         return kept.folder
-    return (
-        averaged_weights(job, kept.folder, learned) if kept.name == AVERAGE else load_any(learned[0][0] / MODEL_FOLDER)
-    )
+    if kept.name == AVERAGE:
+        return averaged_weights(job, kept.folder, learned)
+    return load_any(learned[0][0] / MODEL_FOLDER)

@@ -3,17 +3,16 @@
 ::
 
     RUN/settings.json        settings, machine, versions, digests of the inputs
-    RUN/seed-1/ ...          one training for each seed (see finetuning_job); seed-1-again-1 where seed 1 collapsed
+    RUN/seed-1/ ...          one training for each seed (see training); seed-1-again-1 where seed 1 collapsed
     RUN/all/seed-1/ ...      the same trainings on all examples, where some had been held out
     RUN/average/             predictions of the average of their weights
     RUN/report.json          scores of every seed, their mean and spread, the best
-    RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
+    RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
     RUN/model/               the model that is kept: the best one, or the average
     RUN/baselines.json ...   baselines on the same examples (see baselines)
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -269,7 +268,7 @@ def _finish(
     """Writes the model that is kept, and report.json.
 
     Args:
-        again: the trainings on all examples that the model is made of, if they are others than those that were scored.
+        again: the trainings on all examples that the model is made of; None if it is made of those that were scored.
     """
     from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words
 
@@ -281,8 +280,8 @@ def _finish(
     writer.write_model(
         run.model, load_for_task(weights, job.head, keep_head=True, mapped=True).model, spec, kept.result
     )
-    if lines:
-        write_text(run.path / PREDICTIONS_FILE, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines))
+    if kept.predictions.is_file():
+        write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
     report = {
         "task": spec.name,
@@ -301,7 +300,7 @@ def _finish(
         "best": kept.name,
         **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
         **({} if again is None else {"trained_on_all": len(again[0].data.train)}),
-        "collapsed": sum(again + result.collapsed for _, result, again in trained),
+        "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "pretraining": _pretraining_cost(job.folder),

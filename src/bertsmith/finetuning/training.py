@@ -38,7 +38,7 @@ from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.predictions import example_lines
 from bertsmith.runtime import Rank, Runtime, choose
-from bertsmith.settings import to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -204,6 +204,12 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
+        require(
+            not settings.refit or recipe.keep == "last",
+            expected="--keep last with --refit, as a training on all examples has no dev data to choose by",
+            found=f"keep {recipe.keep}",
+            fix="use --keep last, or leave --refit out",
+        )
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
