@@ -13,7 +13,8 @@ from torch import Tensor
 from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning import merging
+from bertsmith.finetuning import merging, training
+from bertsmith.finetuning.judging import judge
 from bertsmith.finetuning.merging import average_of
 from bertsmith.finetuning.run import summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -72,7 +73,16 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
         torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6)
     scored = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2, 3)]
     assert any(not torch.equal(found[name], average_of(scored)[name]) for name in found)
-    assert load_any(run / "model").metadata.training["examples"] == 40
+    written = load_any(run / "model").metadata.training
+    assert {name: written[name] for name in ("examples", "dev_examples", "average_of", "trained_on_dev", "steps")} == {
+        "examples": 40,
+        "dev_examples": 4,
+        "average_of": 3,
+        "trained_on_dev": True,
+        "steps": 30,
+    }
+    card = (run / "model" / "README.md").read_text(encoding="utf-8")
+    assert "On 4 labelled examples that were held out; the model was then trained again, on these as well" in card
     assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
 
 
@@ -100,11 +110,25 @@ def test_a_stopped_last_training_resumes_to_the_same_model(run: Path, base: str,
     assert (again / "model" / "model.safetensors").read_bytes() == (run / "model" / "model.safetensors").read_bytes()
 
 
+def test_the_model_that_was_scored_is_written_where_all_trainings_on_all_examples_collapse(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "judge", lambda job, *given: judge(job, *given)._replace(collapsed=job.dev is None))
+    report = finetune(base, "classification", tmp_path / "run", train=mails, seeds=2, **OPTIONS).report
+    assert report["best"] == "average"
+    assert "trained_on_all" not in report
+    written = load_any(tmp_path / "run" / "model").metadata.training
+    assert (written["examples"], written["average_of"]) == (36, 2)
+    assert "trained_on_dev" not in written
+
+
 def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) -> None:
     report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
     assert report["best"] == "average"
     assert "trained_on_all" not in report
     assert not (tmp_path / "run" / "all").exists()
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "choose between seeds and their average" in card
     start = tensors_of(tmp_path / "run" / "model")
     assert any(not torch.equal(start[name], tensors_of(tmp_path / "run" / "seed-1" / "model")[name]) for name in start)
 

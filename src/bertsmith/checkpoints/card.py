@@ -265,7 +265,12 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     else:
         count = metadata.training.get("dev_examples")
         note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
-        note += ", which were also used to choose the best evaluation of the best seed; on others it may do worse."
+        if metadata.training.get("trained_on_dev"):
+            note += " that were held out; the model was then trained again, on these as well, and was not scored since."
+        elif metadata.training.get("average_of"):
+            note += ", which were also used to choose between seeds and their average; on others it may do worse."
+        else:
+            note += ", which were also used to choose the best evaluation of the best seed; on others it may do worse."
         if metadata.training.get("collapsed"):
             note += " **This model gives the same answer for all of them: it has learned nothing.**"
     yield f"## Scores\n\n{table}\n\n{note}"

@@ -44,7 +44,7 @@ def finetune_settings() -> Sequence[type]:
 def finetune(
     model: ModelOption,
     task: TaskOption,
-    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the best model")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model that is kept")],
     train: Annotated[
         Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples"), COPIED
     ] = None,

@@ -13,7 +13,7 @@ models", section 3 (the average with the model before fine-tuning).
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -149,13 +149,27 @@ def trains_on_all(job: "FinetuningJob") -> bool:
     return job.settings.refit and job.data.held_out and bool(job.data.dev) and job.teaching is None
 
 
-def refitted(kept: Kept, again: Refit) -> ModelFolder:
-    """The weights of a model that is kept, from trainings on all examples; those that were scored if all collapsed."""
+def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, SeedResult] | None:
+    """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
+
+    None if all of these trainings collapsed: then the model is the one that was scored.
+    """
     job, every = again
     learned = [one for one in every if not one[1].collapsed]
     if not learned:
         warn("every training on all examples collapsed, so the model is the one that was scored")
-        return kept.folder
-    if kept.name == AVERAGE:
-        return averaged_weights(job, kept.folder, learned)
-    return load_any(learned[0][0] / MODEL_FOLDER)
+        return None
+    path, result, _ = learned[0]
+    folder = averaged_weights(job, kept.folder, learned) if kept.name == AVERAGE else load_any(path / MODEL_FOLDER)
+    return job, folder, dataclasses.replace(result, scores=kept.result.scores)
+
+
+def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict[str, Any]:
+    """What the metadata of a model that is kept says of an average, and of a training on all examples.
+
+    Args:
+        job: whose dev examples were scored.
+        writer: whose examples the model was trained on.
+    """
+    several = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
+    return several if writer is job else {**several, "dev_examples": len(job.data.dev), "trained_on_dev": True}

@@ -26,6 +26,7 @@ from bertsmith.finetuning.merging import (
     Trained,
     best_of,
     kept_of,
+    origin_of,
     refitted,
     trains_on_all,
 )
@@ -276,10 +277,10 @@ def _finish(
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
-    writer, weights = (job, kept.folder) if again is None else (again[0], refitted(kept, again))
-    writer.write_model(
-        run.model, load_for_task(weights, job.head, keep_head=True, mapped=True).model, spec, kept.result
-    )
+    final = None if again is None else refitted(kept, again)
+    writer, weights, result = final or (job, kept.folder, kept.result)
+    model = load_for_task(weights, job.head, keep_head=True, mapped=True).model
+    writer.write_model(run.model, model, spec, result, origin_of(job, kept, writer))
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
@@ -299,7 +300,7 @@ def _finish(
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": kept.name,
         **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
-        **({} if again is None else {"trained_on_all": len(again[0].data.train)}),
+        **({} if final is None else {"trained_on_all": len(writer.data.train)}),
         "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),

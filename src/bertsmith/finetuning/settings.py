@@ -381,3 +381,17 @@ class RecipeSettings:
             "keep_checkpoints": 1,
         }
         return TrainSettings(**values)
+
+
+def require_last(settings: FinetuningSettings, recipe: RecipeSettings) -> None:
+    """Checks that a training on all examples keeps its last model.
+
+    Raises:
+        ConfigError: it would keep that of the best evaluation, for which it has no dev data.
+    """
+    require(
+        not settings.refit or recipe.keep == "last",
+        expected="--keep last with --refit, as a training on all examples has no dev data to choose by",
+        found=f"keep {recipe.keep}",
+        fix="use --keep last, or leave --refit out",
+    )

@@ -26,7 +26,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
 from bertsmith.finetuning.judging import judge
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, unless_new
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, require_last, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
@@ -38,7 +38,7 @@ from bertsmith.progress import warn
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.predictions import example_lines
 from bertsmith.runtime import Rank, Runtime, choose
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import to_dict
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -204,12 +204,7 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        require(
-            not settings.refit or recipe.keep == "last",
-            expected="--keep last with --refit, as a training on all examples has no dev data to choose by",
-            found=f"keep {recipe.keep}",
-            fix="use --keep last, or leave --refit out",
-        )
+        require_last(settings, recipe)
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
@@ -353,8 +348,19 @@ class FinetuningJob:
         RunFolder.open(path).clear()  # a kill may have come before that
         return dict(read_json(path / REPORT_FILE))
 
-    def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
-        """Writes a model folder with the task in its metadata."""
+    def write_model(
+        self,
+        folder: Path,
+        model: EncoderForTask,
+        spec: TaskSpec,
+        result: SeedResult,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a model folder with the task in its metadata.
+
+        Args:
+            origin: what else the metadata says of its training, or says in place of what this training says.
+        """
         metadata = ModelMetadata(
             task=spec.kind,
             labels=spec.labels,
@@ -373,6 +379,7 @@ class FinetuningJob:
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
                 **({} if self.teaching is None else self.teaching.origin()),
+                **(origin or {}),
             },
             steps=self.folder.metadata.steps,
             tokens=self.folder.metadata.tokens,

@@ -88,7 +88,7 @@ def finetune(
     hard_negatives: int = 0,
     **settings: Any,
 ) -> FinetuningResult:
-    """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
+    """The result of fine-tuning a model on a named task; OUT/model is the model that is kept, and `load(out)` loads it.
 
     Args:
         source: the base model, anything that `load` accepts.
