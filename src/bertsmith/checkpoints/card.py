@@ -30,6 +30,8 @@ LIBRARIES = {  # by the hub's names
 }
 _BOTH = "It also loads in `transformers`, and in `sentence-transformers` with the same vectors."
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
+_CHOSEN = ", which were also used to choose the best evaluation, and {}; on others it may do worse."
+_AGAIN = " that were held out; the model was then trained again, on these as well, and was not scored since."
 _SESSION = """import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
@@ -258,19 +260,14 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     scores = {name: value for name, value in metadata.scores.items() if isinstance(value, int | float)}
     if not scores:
         return
-    rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
-    table = "\n".join(("| score | value |", "|---|---|", *rows))
+    table = "\n".join(("| score | value |", "|---|---|", *(f"| {one} | {scores[one]:.4f} |" for one in scores)))
     if metadata.task == "pretraining":
         note = "On held-out documents of the corpus; losses and entropies in nats."
     else:
         count = metadata.training.get("dev_examples")
-        note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
-        if metadata.training.get("trained_on_dev"):
-            note += " that were held out; the model was then trained again, on these as well, and was not scored since."
-        elif metadata.training.get("average_of"):
-            note += ", which were also used to choose between seeds and their average; on others it may do worse."
-        else:
-            note += ", which were also used to choose the best evaluation of the best seed; on others it may do worse."
+        note = f"On {f'{count:,} ' if isinstance(count, int) else ''}labelled examples"
+        chosen = _CHOSEN.format("seeds or their average" if "average_of" in metadata.training else "the best seed")
+        note += _AGAIN if metadata.training.get("trained_on_dev") else chosen
         if metadata.training.get("collapsed"):
             note += " **This model gives the same answer for all of them: it has learned nothing.**"
     yield f"## Scores\n\n{table}\n\n{note}"
