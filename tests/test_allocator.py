@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from bertsmith import runtime
-from bertsmith.allocator import KeptMemory, own_bytes
+from bertsmith.allocator import KeptMemory, keep_freed_memory, own_bytes
+from bertsmith.products import prepared
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
 LIBRARY = ctypes.CDLL(None)
@@ -43,7 +46,8 @@ def test_freed_memory_is_returned_at_the_end() -> None:
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from bertsmith.allocator import KeptMemory, own_bytes
+from bertsmith.allocator import KeptMemory, keep_freed_memory, own_bytes
+from bertsmith.products import prepared
 from test_allocator import faults_of_an_array, PAGE
 
 def resident() -> int:
@@ -138,3 +142,31 @@ def test_the_memory_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.Mo
         assert runtime.memory_bytes() == expected
         limit.unlink()
         assert runtime.memory_bytes() == expected, "it is read once"
+
+
+def arrays_of_some_megabytes_are_kept() -> None:
+    def faults_of_layers() -> int:
+        # Two arrays of 9 MB at a time, as of a layer's queries, keys and values, and its results.
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(4):
+            arrays = [np.ones(9 << 20, np.uint8) for _ in range(4)]
+            del arrays
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    own = [faults_of_layers() for _ in range(3)]
+    keep_freed_memory()
+    faults_of_layers()
+    kept = [faults_of_layers() for _ in range(3)]
+    assert max(kept) * 10 < min(own), (kept, own)
+
+
+@glibc_only
+def test_arrays_of_some_megabytes_are_kept() -> None:
+    in_a_new_process("arrays_of_some_megabytes_are_kept()")
+
+
+def test_a_prepared_model_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(prepared, "keep_freed_memory", lambda: calls.append(1))
+    prepared.prepare(torch.nn.Linear(2, 2), runtime.choose("cpu", "fp32"))
+    assert calls

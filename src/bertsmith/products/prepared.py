@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor, nn
 
+from bertsmith.allocator import keep_freed_memory
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.layers import PreparedLinear, bias_of
 from bertsmith.model.transformer import Layer, TransformerEncoder
@@ -66,6 +67,8 @@ def prepare(
         ConfigError: int8 of a model that is not a Transformer.
     """
     model.eval().requires_grad_(False)
+    if runtime.device == "cpu":
+        keep_freed_memory()
     if runtime.precision == "int8":
         require_transformer(model)
     if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
