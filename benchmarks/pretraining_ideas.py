@@ -44,7 +44,7 @@ from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.library.training import pretrain
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining import masking, run, workload
+from bertsmith.pretraining import initialization, masking, run, workload
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
 from bertsmith.pretraining.held_out_scores import HeldOutRows
 from bertsmith.pretraining.micro_batches import PretrainingBatch
@@ -137,6 +137,18 @@ def initialized(change: Callable[[EncoderForPreTraining], None]) -> Patch:
         original(model, *args)
         with torch.no_grad():
             change(model)
+
+    return mock.patch.object(run, "initialize_from_corpus", patched)
+
+
+def frequencies_alone() -> Patch:
+    """Of the initialization from the corpus, only the bias of the masked-LM head."""
+    original = run.initialize_from_corpus
+
+    def patched(model: EncoderForPreTraining, *args: Any) -> None:
+        before = {name: value.clone() for name, value in model.state_dict().items() if name != "mlm.bias"}
+        original(model, *args)
+        model.load_state_dict(before, strict=False)
 
     return mock.patch.object(run, "initialize_from_corpus", patched)
 
@@ -282,6 +294,8 @@ IDEAS: Mapping[str, tuple[Callable[[int], Patch], Mapping[str, Any]]] = {
     "span masks": (lambda _: span_masks(), {}),
     "mean of the last fifth": (averaged, {}),
     "mean of the last fifth, constant rate": (averaged, {"schedule": "constant"}),
+    "frequencies alone": (lambda _: frequencies_alone(), {}),
+    "frequencies and word vectors": (lambda _: mock.patch.object(initialization, "_attend_to_neighbors"), {}),
     "scaled residuals": (lambda _: initialized(scaled_residuals), {}),
     "wider feed-forward start": (lambda _: initialized(wider_start), {}),
     "a decoder of its own": (lambda _: initialized(untied), {}),
