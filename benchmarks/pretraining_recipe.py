@@ -50,6 +50,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "warm-up 5 %": {"warmup_share": 0.05},
     "warm-up 20 %": {"warmup_share": 0.2},
     "constant rate": {"schedule": "constant"},
+    "cosine": {"schedule": "cosine"},
     "static masks": {"dynamic": False},
     "2018": {"recipe": "2018", "rows_per_step": 32},
 }
