@@ -143,10 +143,21 @@ def initialized(change: Callable[[EncoderForPreTraining], None]) -> Patch:
 
 def frequencies_alone() -> Patch:
     """Of the initialization from the corpus, only the bias of the masked-LM head."""
+    return _restored(lambda name: name != "mlm.bias")
+
+
+def without_word_vectors() -> Patch:
+    """Of the initialization from the corpus, all but the word table."""
+    return _restored(lambda name: name == "encoder.embeddings.word.weight")
+
+
+def _restored(is_random: Callable[[str], bool]) -> Patch:
+    """The initialization from the corpus, but for some parameters, which stay random."""
     original = run.initialize_from_corpus
 
     def patched(model: EncoderForPreTraining, *args: Any) -> None:
-        before = {name: value.clone() for name, value in model.state_dict().items() if name != "mlm.bias"}
+        before = {name: value.clone() for name, value in model.state_dict().items() if is_random(name)}
+        assert before, "parameters of these names"
         original(model, *args)
         model.load_state_dict(before, strict=False)
 
@@ -159,6 +170,13 @@ def scaled_residuals(model: EncoderForPreTraining) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith(("attention_output.weight", ".output.weight")):
             parameter.div_(math.sqrt(2 * layers))
+
+
+def smaller_start(model: EncoderForPreTraining) -> None:
+    """The matrices of the layers start half as wide."""
+    for name, parameter in model.named_parameters():
+        if ".layers." in name and parameter.dim() == 2:
+            parameter.div_(2)
 
 
 def wider_start(model: EncoderForPreTraining) -> None:
@@ -295,6 +313,8 @@ IDEAS: Mapping[str, tuple[Callable[[int], Patch], Mapping[str, Any]]] = {
     "mean of the last fifth": (averaged, {}),
     "mean of the last fifth, constant rate": (averaged, {"schedule": "constant"}),
     "frequencies alone": (lambda _: frequencies_alone(), {}),
+    "frequencies and neighbors": (lambda _: without_word_vectors(), {}),
+    "smaller start": (lambda _: initialized(smaller_start), {}),
     "frequencies and word vectors": (lambda _: mock.patch.object(initialization, "_attend_to_neighbors"), {}),
     "scaled residuals": (lambda _: initialized(scaled_residuals), {}),
     "wider feed-forward start": (lambda _: initialized(wider_start), {}),

@@ -19,7 +19,7 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.encoding.onnx_engine import places_of_read
 from bertsmith.encoding.units import RowPart, separate_rows
-from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.export.conversion import export
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
@@ -350,6 +350,12 @@ def test_a_folder_without_its_metadata_or_with_an_old_one_is_refused_in_one_line
     for name in ("vocab.txt", "tokenizer.json"):
         (folder / name).unlink()
     with pytest.raises(CheckpointError, match="expected the vocabulary next to the ONNX graph"):
+        load(folder)
+    folder = _copy(places / "single-onnx", tmp_path / "swapped")
+    (folder / "tokenizer.json").unlink()
+    *pieces, before, last = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "vocab.txt").write_text("\n".join([*pieces, last, before]) + "\n", encoding="utf-8")
+    with pytest.raises(VocabularyError, match="different pieces, or the same in another order"):
         load(folder)
     folder = _copy(places / "single-onnx", tmp_path / "damaged")
     (folder / "model.onnx").write_bytes(b"no graph")
