@@ -148,7 +148,7 @@ def frequencies_alone() -> Patch:
 
 def without_word_vectors() -> Patch:
     """Of the initialization from the corpus, all but the word table."""
-    return _restored(lambda name: name == "encoder.embeddings.word.weight")
+    return _restored(lambda name: name.endswith("embeddings.word.weight"))
 
 
 def _restored(is_random: Callable[[str], bool]) -> Patch:
