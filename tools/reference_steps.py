@@ -208,7 +208,7 @@ def vector_steps() -> Iterator[Step]:
         yield Step(f"{features} --layers {layers} --out features/layers{layers}.npy")
     yield Step(f"{features} --layers 1 --words mean --max-length 8 --out features/mean.npy")
     yield Step(f"{features} --pieces --float16 --out features/pieces.parquet")
-    yield Step("vectors vectors/mean.npy --center --remove-top 1 --normalize --out vectors/centred.npy")
+    yield Step("vectors vectors/mean.npy --center --remove-top 1 --normalize --out vectors/centered.npy")
     yield Step(
         "vectors vectors/mean.npy --whiten --dimensions 8 --save-changes vectors/changes.safetensors", name="whiten"
     )

@@ -233,7 +233,7 @@ def test_one_of_several_checkpoints_is_chosen_by_name_and_never_guessed(folder):
         find_prefix(folder.parent)
 
 
-def test_an_object_graph_of_tensorflow_2_is_recognised(tmp_path):
+def test_an_object_graph_of_tensorflow_2_is_recognized(tmp_path):
     """hf#8055: such names are paths of objects in the program that wrote them."""
     name = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
     write_bundle(

@@ -198,7 +198,7 @@ def test_unknown_tensors_are_refused_unless_allowed(folder):
     assert read_model_folder(folder, allow_unknown=True).report.unknown == ("adapter.weight",)
 
 
-def test_quantised_weights_are_refused(folder):
+def test_quantized_weights_are_refused(folder):
     name = "bert.pooler.dense.weight"
     rewrite(folder, lambda stored: stored.update({name: stored[name].to(torch.int8)}))
     with pytest.raises(CheckpointError, match=r"bert.pooler.weight as int8"):

@@ -26,7 +26,7 @@ def folders(tmp_path, config, tensors, tokenizer):
     return tmp_path
 
 
-def test_every_kind_of_source_is_recognised(folders, tensors):
+def test_every_kind_of_source_is_recognized(folders, tensors):
     (folders / "run" / "checkpoints").mkdir(parents=True)
     (folders / "hf").rename(folders / "run" / "model")
     for source in ("run/model", "run", "google", "google/bert_model.ckpt", "google/bert_model.ckpt.index"):

@@ -225,7 +225,7 @@ def test_changed_copies_leave_stop_words_and_are_the_same_each_time(teacher: Pat
         ({"layers": "5"}, "1 to 2 layers"),
         ({"label_weight": -1.0}, "label_weight of at least 0"),
         ({"recipe": "setfit"}, "a recipe: auto, 2018 or ulmfit"),
-        ({"colour": 1}, "a known setting"),
+        ({"color": 1}, "a known setting"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line_and_leave_nothing(

@@ -41,7 +41,7 @@ LIKENESS = TaskSpec(
 
 
 def pairs(count: int, seed: int = 1) -> tuple[Vectors, Vectors, Vectors]:
-    """Vectors of pairs [E, 4D], how similar both are by the sum of centred products, and a part of the first, [E]."""
+    """Vectors of pairs [E, 4D], how similar both are by the sum of centered products, and a part of the first, [E]."""
     draw = generator(seed, "pairs")
     first = draw.normal(size=(count, WIDTH)) + 3.0
     nearness = draw.uniform(0, 1, (count, 1))

@@ -111,8 +111,8 @@ def labels_and_chances(labels: int = 6) -> tuple[np.ndarray, np.ndarray]:
     """Gold labels of 200 texts and probabilities that separate them at another point for each label."""
     random = generator(5, "test thresholds of labels")
     gold = random.random((200, labels)) < 0.25
-    centres = np.linspace(0.15, 0.75, labels)
-    return gold, np.clip(centres + np.where(gold, 0.08, -0.08) + random.normal(0, 0.06, gold.shape), 0, 1)
+    centers = np.linspace(0.15, 0.75, labels)
+    return gold, np.clip(centers + np.where(gold, 0.08, -0.08) + random.normal(0, 0.06, gold.shape), 0, 1)
 
 
 def test_the_threshold_of_each_label_has_the_best_f1_of_that_label() -> None:

@@ -22,7 +22,7 @@ from bertsmith.files import read_json, read_json_lines, write_json
 from bertsmith.heads.task_head import Head
 from bertsmith.model.batch import Batch
 from bertsmith.model.memory import Memory
-from bertsmith.pretraining.language_model import LanguageModelling
+from bertsmith.pretraining.language_model import LanguageModeling
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -116,7 +116,7 @@ def work(
     dropout: float = 0.0,
     tracks: int = TRACKS,
     **changes: object,
-) -> LanguageModelling:
+) -> LanguageModeling:
     source = Corpus.open(corpus)
     rates = AwdLstmConfig.dropout_changes(dropout)
     backward = "backward" in str(changes.get("objective"))
@@ -124,7 +124,7 @@ def work(
     run = {"activation_penalty": 0.0, "change_penalty": 0.0}
     for name in list(run):
         run[name] = changes.pop(name, run[name])
-    return LanguageModelling(
+    return LanguageModeling(
         untrained(config, 1),
         source,
         source.held_out(),
@@ -246,13 +246,13 @@ def test_a_run_killed_between_steps_and_resumed_is_the_straight_run(corpus, tmp_
     program = (
         "import os, sys, time\n"
         "from bertsmith.pretraining import run\n"
-        "from bertsmith.pretraining.language_model import LanguageModelling\n"
+        "from bertsmith.pretraining.language_model import LanguageModeling\n"
         "from pretraining.test_language_model import settings\n"
-        "loss = LanguageModelling.loss\n"
+        "loss = LanguageModeling.loss\n"
         "def dying(self, model, batch):\n"
         "    if batch.step == 5: os.kill(os.getpid(), 9)\n"
         "    return loss(self, model, batch)\n"
-        "LanguageModelling.loss = dying\n"
+        "LanguageModeling.loss = dying\n"
         "run.pretrain(sys.argv[1], sys.argv[2], *settings(steps=8))\n"
     )
     places = (Path(bertsmith.__file__).parents[1], Path(__file__).parents[1])

@@ -14,7 +14,7 @@ from bertsmith.encoders.elmo import ElmoConfig
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json_lines
 from bertsmith.model.batch import Batch
-from bertsmith.pretraining.language_model import LanguageModelling
+from bertsmith.pretraining.language_model import LanguageModeling
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -28,7 +28,7 @@ TRACKS, WINDOW = 3, 12
 
 def work(
     folder: Path, *, micro_tokens: int = 4096, dropout: float = 0.0, sampled_pieces: int | None = None
-) -> LanguageModelling:
+) -> LanguageModeling:
     source = Corpus.open(folder)
     config = ElmoConfig(
         vocab_size=len(VOCABULARY),
@@ -38,7 +38,7 @@ def work(
         hidden_dropout_prob=dropout,
         cell_clip=0.5,
     )
-    return LanguageModelling(
+    return LanguageModeling(
         untrained(config, 1, VOCABULARY),
         source,
         source.held_out(),

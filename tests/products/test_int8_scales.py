@@ -8,7 +8,7 @@ import torch
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
+from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantize_fixed
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
@@ -74,8 +74,8 @@ def test_positions_may_be_read_and_layers_kept() -> None:
 
 def test_inputs_beyond_the_range_are_cut_to_it() -> None:
     x = torch.tensor([[-50.0, -1.0, 0.0, 0.26, 50.0]])
-    assert quantise_fixed(x, torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [[0, 0, 10, 13, 255]]
-    assert quantise_fixed(x.bfloat16(), torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [
+    assert quantize_fixed(x, torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [[0, 0, 10, 13, 255]]
+    assert quantize_fixed(x.bfloat16(), torch.full((5,), 10.0), torch.full((5,), 10.5)).tolist() == [
         [0, 0, 10, 13, 255]
     ]
 

@@ -13,7 +13,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
 from bertsmith.model.transformer import TransformerEncoder
-from bertsmith.products.int8_linear import Int8Linear, quantise_tokens, quantise_weight
+from bertsmith.products.int8_linear import Int8Linear, quantize_tokens, quantize_weight
 from bertsmith.products.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
@@ -140,14 +140,14 @@ def test_plain_products_are_unchanged(precision: str) -> None:
 @pytest.mark.parametrize("bits", [7, 8])
 def test_a_weight_is_restored_within_half_a_quantisation_step(bits: int) -> None:
     weight = torch.randn(20, 30, generator=torch.Generator().manual_seed(bits))
-    numbers, scale = quantise_weight(weight, bits)
+    numbers, scale = quantize_weight(weight, bits)
     assert int(numbers.abs().max()) == 2 ** (bits - 1) - 1
     assert bool(((numbers * scale[:, None] - weight).abs() <= scale[:, None] / 2 + 1e-7).all())
 
 
 def test_tokens_of_any_scale_are_restored_within_half_a_quantisation_step() -> None:
     tokens = torch.randn(50, 30, generator=torch.Generator().manual_seed(3)) * torch.logspace(-6, 6, 50)[:, None]
-    numbers, scale = quantise_tokens(tokens)
+    numbers, scale = quantize_tokens(tokens)
     assert numbers.min() >= 1
     back = (numbers.float() - 128) * scale
     assert bool(((back - tokens).abs() <= scale * 0.5001).all())

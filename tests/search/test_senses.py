@@ -126,7 +126,7 @@ def test_groups_that_are_apart_are_found_the_largest_first(method: str) -> None:
     result = group_senses(occurrences, vectors, method=method)
     assert result.groups.tolist() == [2] * 5 + [0] * 20 + [1] * 9
     assert max(result.silhouettes, key=result.silhouettes.__getitem__) == 3
-    assert np.allclose(result.centres, np.eye(8)[[1, 2, 0]], atol=0.1)
+    assert np.allclose(result.centers, np.eye(8)[[1, 2, 0]], atol=0.1)
     assert result.closeness.min() > 0.9
     nearest = occurrences[5 + int(np.argmax(result.closeness[5:25]))]
     assert result.central(0, 1) == [nearest]
@@ -154,8 +154,8 @@ def test_few_or_equal_occurrences_are_grouped_too() -> None:
 
 def test_the_number_of_groups_may_be_given() -> None:
     occurrences, vectors = clouds(6, 6)
-    assert len(group_senses(occurrences, vectors, clusters=4).centres) == 4
-    assert len(group_senses(occurrences, vectors, clusters=1).centres) == 1
+    assert len(group_senses(occurrences, vectors, clusters=4).centers) == 4
+    assert len(group_senses(occurrences, vectors, clusters=1).centers) == 1
     for wrong in ({"clusters": 13}, {"clusters": 0}, {"method": "k-meas"}):
         with pytest.raises(ConfigError):
             group_senses(occurrences, vectors, **wrong)

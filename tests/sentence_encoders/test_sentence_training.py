@@ -395,8 +395,8 @@ def test_any_model_is_scored_on_pairs_triplets_and_clusters(base: str, tmp_path:
 
 def test_clusters_that_are_the_labels_have_a_v_measure_of_one() -> None:
     draw = np.random.default_rng(0)
-    centres = 10 * draw.normal(size=(3, 8))
-    vectors = np.concatenate([centres + 0.1 * draw.normal(size=(3, 8)) for _ in range(20)])
+    centers = 10 * draw.normal(size=(3, 8))
+    vectors = np.concatenate([centers + 0.1 * draw.normal(size=(3, 8)) for _ in range(20)])
     labels = ["a", "b", "c"] * 20
     assert clustering_v_measure(vectors, labels) == pytest.approx(1.0)
     assert clustering_v_measure(vectors, draw.permutation(labels)) < 0.3

@@ -34,7 +34,7 @@ PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, join
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")
 
-# For every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
+# For every element with text of its own: its words, the color of the text, and the colors behind it, nearest first.
 COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
     e.checkVisibility({opacityProperty: true, visibilityProperty: true}) && !e.closest(".unseen, .skip, option")
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
@@ -42,8 +42,8 @@ COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
     const behind = [];
     for (let up = e; up; up = up.parentElement) behind.push(getComputedStyle(up).backgroundColor);
     const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-    const rgba = (colour) => {
-      canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+    const rgba = (color) => {
+      canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
       return [...canvas.getImageData(0, 0, 1, 1).data];
     };
     return [e.textContent.trim().slice(0, 40), rgba(getComputedStyle(e).color), behind.map(rgba)];
@@ -440,16 +440,16 @@ def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
         share = front[3] / 255
         return [*(share * a + (1 - share) * b for a, b in zip(front[:3], back[:3], strict=True)), 255]
 
-    def light(colour: list[float]) -> float:
-        parts = [value / 255 for value in colour[:3]]
+    def light(color: list[float]) -> float:
+        parts = [value / 255 for value in color[:3]]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    for text, colour, behind in found:
+    for text, color, behind in found:
         back = behind[-1]
         for layer in behind[-2::-1]:
             back = over(layer, back)
-        low, high = sorted([light(over(colour, back)), light(back)])
+        low, high = sorted([light(over(color, back)), light(back)])
         yield text, (high + 0.05) / (low + 0.05)
 
 
@@ -485,7 +485,7 @@ def test_the_page_is_there_at_once(visit):
     assert visit.page.evaluate(loaded) < 80_000
 
 
-def test_colours_follow_the_system_and_the_switch(browser, stub):
+def test_colors_follow_the_system_and_the_switch(browser, stub):
     shown = "getComputedStyle(document.documentElement).backgroundColor"
     with _visit(browser, stub.address, scheme="light") as visit:
         visit.open()

@@ -131,15 +131,15 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pyte
         dataclasses.replace(SPEC, metric="macro_f1", settings=TaskSettings(label_thresholds=True))
     )
     gold = with_parents(draw.random((300, 7)) < [0.3, 0.2, 0.3, 0, 0, 0, 0], LABELS, PARENTS)
-    centres = np.array([0.2, 0.7, 0.45, 0.7, 0.75, 0.45, 0.45])
-    chances = np.clip(centres + np.where(gold, 0.1, -0.1) + draw.normal(0, 0.03, gold.shape), 0, 1)
+    centers = np.array([0.2, 0.7, 0.45, 0.7, 0.75, 0.45, 0.45])
+    chances = np.clip(centers + np.where(gold, 0.1, -0.1) + draw.normal(0, 0.03, gold.shape), 0, 1)
     examples = [example(n, *np.array(LABELS)[:3][row[:3]].tolist()) for n, row in enumerate(gold)]
     predictions = task._decided(chances, [0] * len(chances))
     tuned = task.tuned(examples, predictions)
     assert not capsys.readouterr().err
     task.tuned(examples[:9], predictions[:9])
     assert "of 7 labels have fewer than 5 dev examples and share one threshold" in capsys.readouterr().err
-    assert tuned.thresholds[:3] == pytest.approx(centres[:3], abs=0.05)
+    assert tuned.thresholds[:3] == pytest.approx(centers[:3], abs=0.05)
     assert TaskSpec.from_dict(json.loads(json.dumps(tuned.to_dict())), "here") == tuned
     again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))
     fair = task.cross_fitted(examples, predictions)

@@ -56,9 +56,9 @@ def test_whitened_vectors_are_uncorrelated_with_equal_variance(vectors: np.ndarr
 def test_the_top_directions_are_removed_and_the_others_kept(vectors: np.ndarray) -> None:
     """Mu and Viswanath (2018), algorithm 1, with the directions of scikit-learn."""
     changed = fit_change(vectors, ChangeSettings(remove_top=2)).apply(vectors)
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0)
-    top = PCA(n_components=2).fit(centred).components_
-    assert np.allclose(changed, centred - centred @ top.T @ top, atol=1e-3)
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0)
+    top = PCA(n_components=2).fit(centered).components_
+    assert np.allclose(changed, centered - centered @ top.T @ top, atol=1e-3)
     assert np.abs(changed @ top.T).max() < 1e-3
 
 

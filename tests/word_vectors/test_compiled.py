@@ -48,18 +48,18 @@ def test_examples_are_learned_in_order_as_in_the_obvious_loop(kind, method, outp
     tables = {name: table.tolist() for name, table in model.tables.items()}
     inputs, wanted_loss, wanted_count = tables.pop("inputs"), 0.0, 0
     draws = RandomWords(11)
-    for position, (centre, line) in enumerate(zip(result.centres, contexts_of(result, 2), strict=True)):
+    for position, (center, line) in enumerate(zip(result.centers, contexts_of(result, 2), strict=True)):
         around = [int(word) for word in line if word != NO_WORD]
-        rate = max(first + (last - first) * position / len(result.centres), lowest)
+        rate = max(first + (last - first) * position / len(result.centers), lowest)
         for contexts in [around] if method == "cbow" else [[word] for word in around]:
             if not contexts:
                 continue
-            centres = np.array([centre], dtype=np.int32)
+            centers = np.array([center], dtype=np.int32)
             kinds = {}
             if model.paths is not None:
-                kinds["nodes"] = tree_examples(centres, model.paths)
+                kinds["nodes"] = tree_examples(centers, model.paths)
             if model.noise is not None:
-                kinds["outputs"] = noise_examples(centres, model.noise, model.negatives, draws)
+                kinds["outputs"] = noise_examples(centers, model.noise, model.negatives, draws)
             listed = [
                 (name, int(row), float(label), examples.skips_saturated)
                 for name, examples in kinds.items()

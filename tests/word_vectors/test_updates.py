@@ -36,17 +36,17 @@ def test_a_block_is_updated_as_in_the_obvious_loop(method, outputs, scale):
     gradients = model.update(BLOCK, 0.05, RandomWords(9))
 
     if method == "skip-gram":
-        pairs = [([int(word)], int(centre)) for centre, line in zip(*BLOCK, strict=True) for word in line if word >= 0]
+        pairs = [([int(word)], int(center)) for center, line in zip(*BLOCK, strict=True) for word in line if word >= 0]
     else:
         lines = [([int(word) for word in line if word >= 0], int(c)) for c, line in zip(*BLOCK, strict=True)]
-        pairs = [(contexts, centre) for contexts, centre in lines if contexts]
-    centres = np.array([centre for _, centre in pairs], dtype=np.int32)
+        pairs = [(contexts, center) for contexts, center in lines if contexts]
+    centers = np.array([center for _, center in pairs], dtype=np.int32)
     draws = RandomWords(9)
     kinds = {}
     if model.noise is not None:
-        kinds["outputs"] = noise_examples(centres, model.noise, model.negatives, draws)
+        kinds["outputs"] = noise_examples(centers, model.noise, model.negatives, draws)
     if model.paths is not None:
-        kinds["nodes"] = tree_examples(centres, model.paths)
+        kinds["nodes"] = tree_examples(centers, model.paths)
     examples = [
         (
             contexts,
@@ -155,7 +155,7 @@ def test_frequent_words_stay_with_the_probability_of_the_original_program():
     wanted = [min(1.0, (np.sqrt(c / (0.01 * 1000)) + 1) * (0.01 * 1000) / c) for c in counts]
     np.testing.assert_allclose(keep, wanted)
     ids = np.tile(np.append(np.repeat([0, 1, 2], 300), NO_WORD), 40).astype(np.int32)
-    stayed = np.bincount(reaches(ids, keep, 2, np.random.default_rng(1)).centres, minlength=3) / 12_000
+    stayed = np.bincount(reaches(ids, keep, 2, np.random.default_rng(1)).centers, minlength=3) / 12_000
     np.testing.assert_allclose(stayed, keep[:3], atol=0.015)
     assert (keep_probabilities(counts, 0) == 1).all()
 
@@ -171,7 +171,7 @@ def test_windows_have_even_radii_reach_over_gaps_and_end_with_the_sentence():
     assert seen == {(-1, -1, 2, -1), (-1, -1, 2, 3)}, "word 0 is gone, so 3 is two words from 1"
     for seed in range(20):
         result = draw(seed)
-        assert result.centres.tolist() == [1, 2, 3, 4, 5]
+        assert result.centers.tolist() == [1, 2, 3, 4, 5]
         contexts = contexts_of(result, 2)
         assert set(contexts[3].tolist()) == {-1, 5}
         assert set(contexts[4].tolist()) == {-1, 4}
@@ -192,10 +192,10 @@ def test_noise_words_follow_the_counts_to_the_power_three_quarters():
 
 
 def test_noise_that_is_the_right_word_is_left_out():
-    centres = np.array([0, 0, 1, 7], dtype=np.int32)
-    examples = noise_examples(centres, NoiseWords(COUNTS), 50, RandomWords(3))
-    assert (examples.outputs[:, 0] == centres).all()
-    assert (examples.outputs[:, 1:] != centres[:, None]).all()
+    centers = np.array([0, 0, 1, 7], dtype=np.int32)
+    examples = noise_examples(centers, NoiseWords(COUNTS), 50, RandomWords(3))
+    assert (examples.outputs[:, 0] == centers).all()
+    assert (examples.outputs[:, 1:] != centers[:, None]).all()
     assert (examples.outputs[:, 1:] == NO_WORD).any()
 
 

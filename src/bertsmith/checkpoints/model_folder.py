@@ -108,7 +108,7 @@ def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
     """Checks that all tensors contain floating-point numbers, none of them infinite or NaN.
 
     Raises:
-        CheckpointError: some do not, as in a quantised model or after a diverged training; all of them are listed.
+        CheckpointError: some do not, as in a quantized model or after a diverged training; all of them are listed.
     """
     wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if wrong:

@@ -222,7 +222,7 @@ COMMANDS = (
         "--text my-text",
         misplaced="quote each sentence",
     ),
-    Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
+    Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centered-vectors.npy"),
     Command(vectors.static, "vectors static", "bertsmith vectors static --model my-run/model --out my-static-model"),
     Command(
         word_vectors.train,

@@ -214,7 +214,7 @@ def senses(
 ) -> None:
     """Cluster the occurrences of a word in a text by their vectors, to find its senses.
 
-    Groups that are far apart suggest several senses. The contexts nearest to the centre of each group are printed.
+    Groups that are far apart suggest several senses. The contexts nearest to the center of each group are printed.
     """
     from bertsmith.library.word_senses import find_senses
     from bertsmith.reports.pictures import require_picture

@@ -273,7 +273,7 @@ SYSTEMS: dict[str, System] = {
     "awd-lstm": FineTuned(about="AWD-LSTM, pre-trained and fine-tuned", source=AWD_LSTM),
     "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
     "ulmfit-target": FineTuned(
-        about="the same, after more language modelling on the texts of the task",
+        about="the same, after more language modeling on the texts of the task",
         source=ContinuedOnTask(name="awd-lstm-target", base=AWD_LSTM),
         recipe=ULMFIT,
     ),

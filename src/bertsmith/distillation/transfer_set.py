@@ -176,7 +176,7 @@ class Lesson:
             return self.logits(features, "labelled")
         border = rows - len(before.rows)
         others = rows_of(features, border, rows) if border >= 0 else None
-        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighbouring sentences as context
+        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighboring sentences as context
             return self.logits(features, "all")
         labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
         return np.concatenate([*labelled, self.logits(others, "unlabelled")])

@@ -44,7 +44,7 @@ def build_graph(
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
-            separate matrix, which can then be quantised.
+            separate matrix, which can then be quantized.
 
     Raises:
         ConfigError: onnx is not installed.

@@ -38,7 +38,7 @@ class SenseGroup:
 
     Attributes:
         occurrences: number of occurrences.
-        contexts: the occurrences nearest to the centre of the group, each as {left, word, right}.
+        contexts: the occurrences nearest to the center of the group, each as {left, word, right}.
         beside: the mean cosine with the other word; None if there is no other word.
     """
 
@@ -59,7 +59,7 @@ class WordSenses:
         word: the word.
         beside: the word that it is compared with, or None.
         groups: the groups of its occurrences.
-        senses: the groups with their centres and coordinates.
+        senses: the groups with their centers and coordinates.
         vectors, others: float32 [O, D], the vectors of O occurrences of each word.
     """
 
@@ -99,15 +99,15 @@ class WordSenses:
         names = [
             f"{self.word}, group {number} ({group.occurrences:,})" for number, group in enumerate(self.groups, start=1)
         ]
-        points, shown, colours = self.senses.points, self.senses.shown, self.senses.groups
+        points, shown, colors = self.senses.points, self.senses.shown, self.senses.groups
         if len(self.others):
-            points, shown, colours = plane_beside(self.senses, self.vectors, self.others)
+            points, shown, colors = plane_beside(self.senses, self.vectors, self.others)
             names.append(f"{self.beside} ({len(self.others):,})")
         below = "".join(
             section(name, table([[line] for line in group.lines()]))
             for name, group in zip(names, self.groups, strict=False)
         )
-        write_picture(path, scatter(points, colours, names, shown), f"Senses of {self.word}", below)
+        write_picture(path, scatter(points, colors, names, shown), f"Senses of {self.word}", below)
 
 
 def find_senses(
@@ -151,14 +151,14 @@ def find_senses(
     vectors = occurrence_vectors(encoder, found, layers)
     senses = group_senses(found, vectors, clusters=clusters, method=method, seed=seed)
     others = occurrence_vectors(encoder, rest[0], layers) if rest else vectors[:0]
-    near = (senses.centres @ unit(others.astype("float64")).mean(axis=0)).tolist() if rest else None
+    near = (senses.centers @ unit(others.astype("float64")).mean(axis=0)).tolist() if rest else None
     groups = tuple(
         SenseGroup(
             occurrences=int((senses.groups == group).sum()),
             contexts=tuple(one.context(AROUND) for one in senses.central(group, contexts)),
             beside=None if near is None else near[group],
         )
-        for group in range(len(senses.centres))
+        for group in range(len(senses.centers))
     )
     return WordSenses(word=word, beside=beside, groups=groups, senses=senses, vectors=vectors, others=others)
 

@@ -60,9 +60,9 @@ def _direction(values: Floats) -> Floats:
         return np.zeros_like(values)
     # Scaled first, since squares of very large or small numbers leave the range of a float.
     scaled = values / np.abs(values).max()
-    centred = scaled - scaled.mean()
-    centred /= np.abs(centred).max()
-    return np.asarray(centred / np.linalg.norm(centred))
+    centered = scaled - scaled.mean()
+    centered /= np.abs(centered).max()
+    return np.asarray(centered / np.linalg.norm(centered))
 
 
 def _same_examples(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> tuple[Floats, Floats]:

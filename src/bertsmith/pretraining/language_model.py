@@ -79,7 +79,7 @@ class TrackBatch:
     step_tracks: int
 
 
-class LanguageModelling(Workload):
+class LanguageModeling(Workload):
     """The workload that trains a recurrent language model; its arguments are those of `Pretraining`.
 
     Args:

@@ -25,7 +25,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, check_vocabulary, tell_of_few_held_out
 from bertsmith.pretraining.initialization import initialize_from_corpus
-from bertsmith.pretraining.language_model import LanguageModelling
+from bertsmith.pretraining.language_model import LanguageModeling
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.running_text import warn_without_running_text
 from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter_versions, warn_of_words
@@ -239,7 +239,7 @@ def workload_of(
     runtime: Runtime,
     settings: PretrainingRunSettings,
     teaching: Teaching | None = None,
-) -> Pretraining | LanguageModelling:
+) -> Pretraining | LanguageModeling:
     """The work of a run: rows, or tracks of contiguous text; nothing is written.
 
     Raises:
@@ -263,7 +263,7 @@ def workload_of(
     if settings.compile:
         compile_layers(model.encoder, runtime.device)
     if OBJECTIVES[data.objective].carries_state:
-        return LanguageModelling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
+        return LanguageModeling(model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram)
     for name in ("activation_penalty", "change_penalty"):
         require(
             not getattr(settings, name),

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bertsmith.model.attention import products_are_faster
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS
 from bertsmith.model.transformer import Layer, TransformerEncoder
-from bertsmith.products.int8_linear import FixedInt8Linear, quantise_fixed
+from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
 from bertsmith.products.packed_linear import PackedLinear
 
 _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
@@ -207,7 +207,7 @@ def integer_layer(
         name, algorithm: oneDNN's, of the activation.
     """
     width, dtype = hidden.shape[1], hidden.dtype
-    numbers = quantise_fixed(hidden, tensors[4], tensors[5])
+    numbers = quantize_fixed(hidden, tensors[4], tensors[5])
     parts: list[Tensor] = []
     for n in range(3, len(steps)):
         w = tensors[10 + 4 * n : 14 + 4 * n]
@@ -217,13 +217,13 @@ def integer_layer(
             )
         )
     context = attended_by(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows, heads, width)
-    numbers = quantise_fixed(context, tensors[6], tensors[7])
+    numbers = quantize_fixed(context, tensors[6], tensors[7])
     w = tensors[10:14]
     summed = torch.ops.onednn.qlinear_pointwise(
         numbers, steps[0], zeros[0], w[0], w[1], w[2], hidden, w[3], 1.0, 0, dtype, 1.0, 0, "add", 1.0, "none", [], ""
     )
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
-    numbers = quantise_fixed(attended, tensors[8], tensors[9])
+    numbers = quantize_fixed(attended, tensors[8], tensors[9])
     w = tensors[14:18]
     inner = torch.ops.onednn.qlinear_pointwise(
         numbers, steps[1], zeros[1], w[0], w[1], w[2], w[3], steps[2], zeros[2], torch.uint8, name, [], algorithm

@@ -41,7 +41,7 @@ class InputScale(NamedTuple):
 
     @property
     def step(self) -> float:
-        """The difference between two neighbouring integers."""
+        """The difference between two neighboring integers."""
         return (self.high - self.low) / _LEVELS
 
     @property
@@ -61,16 +61,16 @@ class Int8Linear(PreparedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor, *, bits: int) -> None:
         super().__init__()
-        quantised, scale = quantise_weight(weight.detach().float(), bits)
+        quantized, scale = quantize_weight(weight.detach().float(), bits)
         self.out_features = weight.shape[0]
         self.bias = bias.detach().float()
         self.scale = scale
         self.zero_points = torch.zeros(len(scale), dtype=torch.int64)
-        self.packed = torch.ops.onednn.qlinear_prepack(quantised, None)
+        self.packed = torch.ops.onednn.qlinear_prepack(quantized, None)
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of `x`; see `PreparedLinear`."""
-        lifted, scale = quantise_tokens(x)
+        lifted, scale = quantize_tokens(x)
         product = torch.ops.onednn.qlinear_pointwise(
             lifted, 1.0, _LIFT, self.packed, self.scale, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
         )
@@ -103,19 +103,19 @@ class FixedInt8Linear(PreparedLinear):
         super().__init__()
         weight = weight.detach().float()
         balance = torch.tensor(scale.balance or [1.0])
-        quantised, weight_scale = quantise_weight(weight * balance, bits)
+        quantized, weight_scale = quantize_weight(weight * balance, bits)
         self.bias = bias.detach().float()
         self.input_scale, self.next_scale, self.dtype = scale, next_scale, dtype
         self.per_step = (1 / (balance * scale.step)).expand(weight.shape[1]).contiguous()
         # A value plus a half, truncated, is rounded.
         self.lift = torch.full_like(self.per_step, scale.zero + 0.5)
-        packed = torch.ops.onednn.qlinear_prepack(quantised, None)
+        packed = torch.ops.onednn.qlinear_prepack(quantized, None)
         # The integers, their scales and their zero points.
         self.weights = (packed, weight_scale, torch.zeros(len(weight), dtype=torch.int64))
 
     def integers(self, x: Tensor) -> Tensor:
         """The inputs [T, K] as integers of this layer's scale, uint8; integers stay as they are."""
-        return x if x.dtype == torch.uint8 else quantise_fixed(x, self.per_step, self.lift)
+        return x if x.dtype == torch.uint8 else quantize_fixed(x, self.per_step, self.lift)
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], or of uint8 integers of this layer's scale; see `PreparedLinear`."""
@@ -134,10 +134,10 @@ class FixedInt8Linear(PreparedLinear):
         return finished(mapped, None, plus)
 
 
-def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+def quantize_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """The weights as integers of `bits` bits, int8 [O, K], and the scale of each row, float32 [O].
 
-    >>> numbers, scale = quantise_weight(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), bits=8)
+    >>> numbers, scale = quantize_weight(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), bits=8)
     >>> numbers.tolist(), [round(float(value), 4) for value in scale]
     ([[64, -127], [0, 0]], [0.0079, 0.0])
     """
@@ -147,10 +147,10 @@ def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return weight.div(scale[:, None]).round_().to(torch.int8), scale
 
 
-def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
+def quantize_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
     """Each token as integers from -127 to 127 with 128 added, uint8 [T, K], and its scale, float32 [T, 1].
 
-    >>> numbers, scale = quantise_tokens(torch.tensor([[1.0, -2.0], [0.0, 0.0]]))
+    >>> numbers, scale = quantize_tokens(torch.tensor([[1.0, -2.0], [0.0, 0.0]]))
     >>> numbers.tolist(), round(float(scale[0, 0]), 4)
     ([[192, 1], [128, 128]], 0.0157)
     """
@@ -159,7 +159,7 @@ def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
     return _truncated((x.float() * scale.reciprocal()).add_(_LIFT + 0.5)), scale
 
 
-def quantise_fixed(x: Tensor, per_step: Tensor, lift: Tensor) -> Tensor:
+def quantize_fixed(x: Tensor, per_step: Tensor, lift: Tensor) -> Tensor:
     """The inputs as integers, uint8 [T, K]; those beyond 0 and 255 become 0 and 255.
 
     Args:
@@ -167,7 +167,7 @@ def quantise_fixed(x: Tensor, per_step: Tensor, lift: Tensor) -> Tensor:
         lift: the integer of 0, and a half, float32 [K].
 
     >>> lift = torch.full((3,), 3.5)
-    >>> quantise_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), lift).tolist()
+    >>> quantize_fixed(torch.tensor([[0.5, -0.5, 9.0]]), torch.tensor([10.0, 10.0, 100.0]), lift).tolist()
     [[8, 0, 255]]
     """
     if x.dtype == torch.float32:

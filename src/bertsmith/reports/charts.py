@@ -1,4 +1,4 @@
-"""Charts as inline SVG that takes the text colour of the page around it.
+"""Charts as inline SVG that takes the text color of the page around it.
 
 This module loads matplotlib, so callers import it only where they draw. Names of runs and labels are not drawn here;
 the page shows them in legends and tables.
@@ -19,7 +19,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 # Readable on white and on near-black.
 COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0761f", "#7f7f7f")
 
-# Drawn in this colour, which is then replaced by `currentColor`, the text colour around the chart.
+# Drawn in this color, which is then replaced by `currentColor`, the text color around the chart.
 _INK = "#010203"
 
 _MOST_POINTS = 800

@@ -1,6 +1,6 @@
 """Elements of a self-contained HTML page: frame, tables, charts with legends.
 
-A page loads no scripts, fonts, styles or pictures from elsewhere. Its colours follow the reader's light or dark
+A page loads no scripts, fonts, styles or pictures from elsewhere. Its colors follow the reader's light or dark
 setting. Every text argument is escaped, unless its name says that it is HTML.
 """
 
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
     Attributes:
         style: "line", "points" or "level", as the series is drawn.
-        color: the colour of the series.
+        color: the color of the series.
         text: its description.
     """
 
@@ -53,13 +53,13 @@ def page(title: str, body_html: str, *, reload_seconds: int | None = None) -> st
 
 
 def summary(parts: Sequence[str], *, name: str = "", color: str = "") -> str:
-    """A line with the results of a run, preceded by the name of the run in its colour if one is given."""
+    """A line with the results of a run, preceded by the name of the run in its color if one is given."""
     dot = f'<b style="color:{color}">{escape(name)}</b> · ' if name else ""
     return f'<p class="summary">{dot}{escape(" · ".join(parts))}</p>\n'
 
 
 def note(text: str) -> str:
-    """A paragraph in a muted colour."""
+    """A paragraph in a muted color."""
     return f'<p class="summary">{escape(text)}</p>\n'
 
 

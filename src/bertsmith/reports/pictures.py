@@ -37,7 +37,7 @@ def require_picture(path: Path) -> None:
 def scatter(
     points: npt.NDArray[np.float64], groups: npt.NDArray[np.int64], names: Sequence[str], shown: float
 ) -> Figure:
-    """A scatter plot of points [E, 2], coloured by group.
+    """A scatter plot of points [E, 2], colored by group.
 
     Args:
         groups: int64 [E], from 0.
@@ -48,8 +48,8 @@ def scatter(
     axes = figure.add_subplot()
     for group, name in enumerate(names):
         inside = groups == group
-        colour = COLORS[group % len(COLORS)]
-        axes.scatter(points[inside, 0], points[inside, 1], s=16, alpha=0.7, color=colour, label=_plain(name))
+        color = COLORS[group % len(COLORS)]
+        axes.scatter(points[inside, 0], points[inside, 1], s=16, alpha=0.7, color=color, label=_plain(name))
     axes.set_xlabel(f"first and second principal component, {shown:.0%} of the variance")
     axes.set_xticks([])
     axes.set_yticks([])
@@ -64,11 +64,11 @@ def cosine_histogram(before: VectorReport, after: VectorReport | None = None) ->
     reports = [("vectors", before, _GREY if after is not None else COLORS[0])]
     if after is not None:
         reports = [("before", before, _GREY), ("after", after, COLORS[0])]
-    for name, report, colour in reports:
+    for name, report, color in reports:
         counts = np.array(report.histogram, dtype=np.float64)
         edges = np.linspace(-1, 1, len(counts) + 1)
         label = f"{name}: mean {report.mean_cosine:.2f}"
-        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=colour, label=label)
+        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=color, label=label)
     axes.set_xlim(-1, 1)
     axes.set_xlabel("cosine of random pairs")
     axes.set_ylabel("fraction of pairs")

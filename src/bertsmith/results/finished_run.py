@@ -47,7 +47,7 @@ class FinishedRun:
     Attributes:
         path: the folder.
         name: name of the run on the page.
-        color: colour of its name and, next to other runs, of its curves.
+        color: color of its name and, next to other runs, of its curves.
         record: the content of settings.json.
         report: the content of report.json.
         logs: the lines of metrics.jsonl of each training, by folder.

@@ -74,8 +74,8 @@ class Senses:
     Attributes:
         occurrences: O occurrences.
         groups: int64 [O], the group of each occurrence, from 0.
-        closeness: float64 [O], the cosine of each vector with the centre of its group.
-        centres: float64 [K, D], normalized.
+        closeness: float64 [O], the cosine of each vector with the center of its group.
+        centers: float64 [K, D], normalized.
         silhouettes: by number of groups tried, from -1 to 1; higher means better separation.
         points: float64 [O, 2], the vectors projected on their first two principal components.
         shown: the fraction of the variance in these two components.
@@ -84,13 +84,13 @@ class Senses:
     occurrences: Sequence[Occurrence]
     groups: Ints
     closeness: Floats
-    centres: Floats
+    centers: Floats
     silhouettes: dict[int, float]
     points: Floats
     shown: float
 
     def central(self, group: int, most: int) -> list[Occurrence]:
-        """The occurrences nearest to the centre of a group, at most one per sentence."""
+        """The occurrences nearest to the center of a group, at most one per sentence."""
         members = np.flatnonzero(self.groups == group)
         members = members[np.argsort(-self.closeness[members], kind="stable")]
         found: dict[str, Occurrence] = {}
@@ -270,13 +270,13 @@ def group_senses(
     else:
         groups = divisions[clusters]
     groups = _by_size(groups)
-    centres = unit(np.stack([directions[groups == group].mean(axis=0) for group in range(groups.max() + 1)]))
+    centers = unit(np.stack([directions[groups == group].mean(axis=0) for group in range(groups.max() + 1)]))
     points, shown = plane(directions)
     return Senses(
         occurrences=occurrences,
         groups=groups,
-        closeness=np.einsum("od,od->o", directions, centres[groups]),
-        centres=centres,
+        closeness=np.einsum("od,od->o", directions, centers[groups]),
+        centers=centers,
         silhouettes=silhouettes,
         points=points,
         shown=shown,
@@ -285,8 +285,8 @@ def group_senses(
 
 def plane(directions: Floats) -> tuple[Floats, float]:
     """The vectors projected on their first two principal components, [O, 2], and the fraction of variance in them."""
-    centred = directions - directions.mean(axis=0)
-    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = directions - directions.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
     points = np.zeros((len(directions), 2))
     held = min(2, len(sizes))
     points[:, :held] = left[:, :held] * sizes[:held]
@@ -302,7 +302,7 @@ def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Flo
         others: vectors of the other word's occurrences, which form the last group.
     """
     points, shown = plane(unit(np.concatenate([vectors, others]).astype(np.float64)))
-    return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centres))])
+    return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centers))])
 
 
 def _in_sentence(sentence: str, wanted: Sequence[str], rules: TextRules) -> list[Occurrence]:

@@ -2,7 +2,7 @@
 
 Letters: V pieces of the vocabulary, D width of the encoder, K width of the static vectors.
 
-Each piece is read as a text of its own. Its vector is centred and turned to the directions of largest variance, of
+Each piece is read as a text of its own. Its vector is centered and turned to the directions of largest variance, of
 which K are kept and made more alike: each is divided by the square root of its standard deviation. Frequent pieces say
 little about a text, so their vectors are made shorter: by a / (a + p), where p is the share of the piece in a text or,
 without one, by Zipf's law from its place in the vocabulary.
@@ -154,10 +154,10 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
 
     Each direction is divided by the square root of its standard deviation: half of what whitening does.
     """
-    centred = vectors - vectors.mean(axis=0)
-    variances, directions = principal_axes(centred.T @ centred / len(centred))
+    centered = vectors - vectors.mean(axis=0)
+    variances, directions = principal_axes(centered.T @ centered / len(centered))
     variances = np.maximum(variances, 0)
-    turned = centred @ directions[:, :kept]
+    turned = centered @ directions[:, :kept]
     scale = np.maximum(variances[:kept], 1e-12 * max(float(variances[0]), 1e-30)) ** 0.25
     return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
 

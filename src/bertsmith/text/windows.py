@@ -119,7 +119,7 @@ def _best_window(
     best_position = np.zeros(length, dtype=np.int64)
     for start, end, position in zip(starts.tolist(), ends.tolist(), positions.tolist(), strict=True):
         token = np.arange(start, end)
-        # The small term favours longer windows; the original code adds the same term.
+        # The small term favors longer windows; the original code adds the same term.
         score = np.minimum(token - start, end - 1 - token) + 0.01 * (end - start)
         better = score > best_score[start:end]
         best_score[start:end][better] = score[better]

@@ -107,7 +107,7 @@ class VectorChange:
 
     @property
     def warning(self) -> str:
-        """A warning for users of this change, or "". D or fewer centred vectors do not span D directions."""
+        """A warning for users of this change, or "". D or fewer centered vectors do not span D directions."""
         if self.matrix is None or self.fitted_on > len(self.mean):
             return ""
         return (
@@ -220,8 +220,8 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
     if settings.whiten or settings.remove_top:
         squares = np.zeros((width, width))
         for block in _blocks(vectors):
-            centred = block - mean
-            squares += centred.T @ centred
+            centered = block - mean
+            squares += centered.T @ centered
         matrix = _matrix(squares / count, settings, count)
     return VectorChange(settings=settings, mean=mean, matrix=matrix, fitted_on=count)
 

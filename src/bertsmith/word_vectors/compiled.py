@@ -60,7 +60,7 @@ def train_words(
     inputs: Floats,
     outputs: Floats,
     nodes: Floats,
-    centres: Ids,
+    centers: Ids,
     left: Ids,
     right: Ids,
     first_rate: float,
@@ -81,7 +81,7 @@ def train_words(
     Args:
         inputs, outputs, nodes: float32 tables [V, D], [V, D] and [V - 1, D]; `outputs` is not used without negatives,
             nor `nodes` without a tree.
-        centres, left, right: int32 [T], see `Reaches`.
+        centers, left, right: int32 [T], see `Reaches`.
         first_rate, last_rate, lowest_rate: the learning rate falls evenly from the first word to after the last one,
             but not below the lowest.
         joins_contexts: the mean of a window predicts the word (CBOW); otherwise each of its words does (skip-gram).
@@ -98,13 +98,13 @@ def train_words(
     scores = np.empty(longest + negatives + 1, dtype=np.float32)
     times = np.empty(longest + negatives + 1, dtype=np.float32)
     loss, count = 0.0, 0
-    for position in range(len(centres)):
-        centre = centres[position]
-        rate = np.float32(max(first_rate + (last_rate - first_rate) * (position / len(centres)), lowest_rate))
+    for position in range(len(centers)):
+        center = centers[position]
+        rate = np.float32(max(first_rate + (last_rate - first_rate) * (position / len(centers)), lowest_rate))
         in_path = 0
-        while in_path < longest and path_nodes[centre, in_path] >= 0:
-            targets[in_path] = path_nodes[centre, in_path]
-            labels[in_path] = _ONE - np.float32(path_turns[centre, in_path])
+        while in_path < longest and path_nodes[center, in_path] >= 0:
+            targets[in_path] = path_nodes[center, in_path]
+            labels[in_path] = _ONE - np.float32(path_turns[center, in_path])
             times[in_path] = _ONE
             in_path += 1
         first, end = position - left[position], position + right[position]
@@ -115,7 +115,7 @@ def train_words(
                 continue
             used = in_path
             if negatives:
-                targets[used], labels[used], times[used] = centre, _ONE, _ONE
+                targets[used], labels[used], times[used] = center, _ONE, _ONE
                 used += 1
                 for _ in range(negatives):
                     state += GOLDEN
@@ -125,7 +125,7 @@ def train_words(
                     target = np.int32(((word >> _32) * size) >> _32)
                     if (word & _LOW) >= np.uint64(limits[target]):
                         target = others[target]
-                    if target == centre:
+                    if target == center:
                         continue
                     same = in_path + 1
                     while same < used and targets[same] != target:
@@ -141,7 +141,7 @@ def train_words(
                 gradient[column] = _ZERO
             for around in range(first, last + 1):
                 if around != position:
-                    row = inputs[centres[around]]
+                    row = inputs[centers[around]]
                     for column in range(width):
                         hidden[column] += share * row[column]
             # All scores first: the processor then waits for the rows of all outputs at once.
@@ -174,7 +174,7 @@ def train_words(
                     vector[column] = before + by * hidden[column]
             for around in range(first, last + 1):
                 if around != position:
-                    row = inputs[centres[around]]
+                    row = inputs[centers[around]]
                     for column in range(width):
                         row[column] += gradient[column]
             first = last + 1

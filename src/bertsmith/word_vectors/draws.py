@@ -30,11 +30,11 @@ class Reaches(NamedTuple):
     """The words of a chunk that stay, and how far the window of each reaches.
 
     Attributes:
-        centres: int32 [T].
+        centers: int32 [T].
         left, right: int32 [T], the number of words in the window on each side.
     """
 
-    centres: Ids
+    centers: Ids
     left: Ids
     right: Ids
 
@@ -67,13 +67,13 @@ def reaches(ids: Ids, keep: Floats, radius: int, rng: np.random.Generator) -> Re
     is_word = ids != NO_WORD
     stays = is_word & (rng.random(len(ids)) < np.where(is_word, keep[ids], 0.0))
     sentences = np.cumsum(~is_word)[stays]
-    centres = ids[stays]
-    radii = rng.integers(1, radius + 1, size=len(centres))
-    places = np.arange(len(centres))
+    centers = ids[stays]
+    radii = rng.integers(1, radius + 1, size=len(centers))
+    places = np.arange(len(centers))
     starts = np.searchsorted(sentences, sentences, side="left")
     ends = np.searchsorted(sentences, sentences, side="right")
     left, right = np.minimum(radii, places - starts), np.minimum(radii, ends - 1 - places)
-    return Reaches(centres, left.astype(np.int32), right.astype(np.int32))
+    return Reaches(centers, left.astype(np.int32), right.astype(np.int32))
 
 
 def contexts_of(found: Reaches, radius: int) -> Ids:
@@ -82,12 +82,12 @@ def contexts_of(found: Reaches, radius: int) -> Ids:
     Args:
         radius: R.
     """
-    centres, left, right = found
-    contexts = np.full((len(centres), 2 * radius), NO_WORD, dtype=np.int32)
-    for distance in range(1, min(radius, len(centres) - 1) + 1):
+    centers, left, right = found
+    contexts = np.full((len(centers), 2 * radius), NO_WORD, dtype=np.int32)
+    for distance in range(1, min(radius, len(centers) - 1) + 1):
         on_left, on_right = contexts[:, radius - distance], contexts[:, radius + distance - 1]
-        on_left[distance:] = np.where(left[distance:] >= distance, centres[:-distance], NO_WORD)
-        on_right[:-distance] = np.where(right[:-distance] >= distance, centres[distance:], NO_WORD)
+        on_left[distance:] = np.where(left[distance:] >= distance, centers[:-distance], NO_WORD)
+        on_right[:-distance] = np.where(right[:-distance] >= distance, centers[distance:], NO_WORD)
     return contexts
 
 

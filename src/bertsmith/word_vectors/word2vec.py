@@ -47,11 +47,11 @@ class Block(NamedTuple):
     """A block of words to learn from.
 
     Attributes:
-        centres: int32 [B].
+        centers: int32 [B].
         contexts: int32 [B, C]; -1 for none.
     """
 
-    centres: Ids
+    centers: Ids
     contexts: Ids
 
 
@@ -162,7 +162,7 @@ class Word2Vec:
             share = start / len(contexts)
             rate = max(chunk.first_rate + (chunk.last_rate - chunk.first_rate) * share, self._lowest_rate)
             part = slice(start, start + self.block)
-            for gradient in self.update(Block(found.centres[part], contexts[part]), rate, noise):
+            for gradient in self.update(Block(found.centers[part], contexts[part]), rate, noise):
                 loss += gradient.loss
                 outputs += gradient.outputs
         return Learned(chunk.words, loss, outputs)
@@ -201,27 +201,27 @@ class Word2Vec:
         """
         if self.settings.method == SKIP_GRAM:
             places, columns = np.nonzero(block.contexts != NO_WORD)
-            sources = block.contexts[places, columns][:, None]  # [P, 1]: predicts the centre from each context
-            centres = block.centres[places]
+            sources = block.contexts[places, columns][:, None]  # [P, 1]: predicts the center from each context
+            centers = block.centers[places]
         else:
             has_context = (block.contexts != NO_WORD).any(axis=1)
-            sources, centres = block.contexts[has_context], block.centres[has_context]  # [P, C]
-        size = 1 if self.settings.block == 1 else max(len(centres), 1)
+            sources, centers = block.contexts[has_context], block.centers[has_context]  # [P, C]
+        size = 1 if self.settings.block == 1 else max(len(centers), 1)
         return [
             gradient
-            for start in range(0, len(centres), size)
+            for start in range(0, len(centers), size)
             for gradient in self._update(
-                sources[start : start + size], centres[start : start + size], learning_rate, noise
+                sources[start : start + size], centers[start : start + size], learning_rate, noise
             )
         ]
 
-    def _update(self, sources: Ids, centres: Ids, learning_rate: float, noise: RandomWords) -> list[Gradient]:
-        """The same for examples [P]: the words of `sources` [P, C] predict those of `centres`."""
+    def _update(self, sources: Ids, centers: Ids, learning_rate: float, noise: RandomWords) -> list[Gradient]:
+        """The same for examples [P]: the words of `sources` [P, C] predict those of `centers`."""
         inputs = self.tables["inputs"]
         hidden = _means(inputs, sources)
         gradients = [
             update_outputs(hidden, self.tables[name], examples, learning_rate)
-            for name, examples in self._examples(centres, noise)
+            for name, examples in self._examples(centers, noise)
         ]
         total = gradients[0].hidden if len(gradients) == 1 else gradients[0].hidden + gradients[1].hidden
         # In full to every context word, although each is only a part of the mean.
@@ -229,13 +229,13 @@ class Word2Vec:
         add_rows(inputs, sources.ravel(), weights.ravel(), total, sources.shape[1])
         return gradients
 
-    def _examples(self, centres: Ids, noise: RandomWords) -> list[tuple[str, Examples]]:
+    def _examples(self, centers: Ids, noise: RandomWords) -> list[tuple[str, Examples]]:
         """The outputs for each example, by the name of their table."""
         result = []
         if self.noise is not None:
-            result.append(("outputs", noise_examples(centres, self.noise, self.negatives, noise)))
+            result.append(("outputs", noise_examples(centers, self.noise, self.negatives, noise)))
         if self.paths is not None:
-            result.append(("nodes", tree_examples(centres, self.paths)))
+            result.append(("nodes", tree_examples(centers, self.paths)))
         return result
 
 
@@ -260,21 +260,21 @@ def safe_block(counts: Integers, keep: npt.NDArray[np.float64], settings: WordVe
     return int(np.clip(MOST_STEP / (settings.learning_rate * examples * per_example), 1, MOST_BLOCK))
 
 
-def noise_examples(centres: Ids, noise: NoiseWords, negatives: int, words: RandomWords) -> Examples:
+def noise_examples(centers: Ids, noise: NoiseWords, negatives: int, words: RandomWords) -> Examples:
     """Each right word with its noise words; noise that is the right word is left out, and not drawn again."""
-    outputs = np.empty((len(centres), 1 + negatives), dtype=np.int32)
-    outputs[:, 0] = centres
-    drawn = noise.draw((len(centres), negatives), words)
-    outputs[:, 1:] = np.where(drawn == centres[:, None], NO_WORD, drawn)
+    outputs = np.empty((len(centers), 1 + negatives), dtype=np.int32)
+    outputs[:, 0] = centers
+    drawn = noise.draw((len(centers), negatives), words)
+    outputs[:, 1:] = np.where(drawn == centers[:, None], NO_WORD, drawn)
     labels = np.zeros(outputs.shape, dtype=np.float32)
     labels[:, 0] = 1
     return Examples(outputs, labels, skips_saturated=False)
 
 
-def tree_examples(centres: Ids, paths: Paths) -> Examples:
+def tree_examples(centers: Ids, paths: Paths) -> Examples:
     """The inner nodes on the path to each right word; the label of a node is 1 where the turn is 0."""
-    labels: npt.NDArray[np.float32] = np.float32(1) - paths.turns[centres]
-    return Examples(paths.nodes[centres], labels, skips_saturated=True)
+    labels: npt.NDArray[np.float32] = np.float32(1) - paths.turns[centers]
+    return Examples(paths.nodes[centers], labels, skips_saturated=True)
 
 
 def _means(table: Floats, rows: Ids) -> Floats:

@@ -116,11 +116,11 @@ function picture(seen) {
   choose(0, 0);
   const redraw = () => {
     if (!whole.isConnected) return;
-    const colour = accent();
-    for (const cell of cells) cell.draw(colour);
+    const color = accent();
+    for (const cell of cells) cell.draw(color);
     update();
   };
-  document.addEventListener("colours", redraw);
+  document.addEventListener("colors", redraw);
   document.addEventListener("view", redraw);
   const watcher = new ResizeObserver(() => update());
   watcher.observe(stage);
@@ -217,16 +217,16 @@ function picture(seen) {
         const name = `Layer ${layer + 1}, head ${head + 1}`;
         const button = make("button", { type: "button", class: "head", "aria-label": name, title: name, "aria-pressed": "false", onclick: () => choose(layer, head) }, small);
         const mark = (chosen) => button.setAttribute("aria-pressed", String(chosen));
-        made.push({ layer, head, button, mark, draw: (colour) => drawHead(small, attention[layer][head], colour) });
+        made.push({ layer, head, button, mark, draw: (color) => drawHead(small, attention[layer][head], color) });
         row.push(button);
       }
       rows.push(...row);
     }
     rove(made.map(({ button }) => button), heads);
     const grid = make("div", { class: "grid", role: "group", "aria-label": "All heads, one row per layer", shares: { heads } }, ...rows);
-    const colour = accent();
-    for (const cell of made) cell.draw(colour);
-    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, one row per layer. In each picture, the pieces from top to bottom attend to those from left to right: the stronger the colour, the more.` });
+    const color = accent();
+    for (const cell of made) cell.draw(color);
+    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, one row per layer. In each picture, the pieces from top to bottom attend to those from left to right: the stronger the color, the more.` });
     return [make("div", { class: "overview" }, grid, caption), made];
   }
 }

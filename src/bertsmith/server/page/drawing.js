@@ -1,9 +1,9 @@
-// Attention drawn on canvases, in the accent colour of the page.
+// Attention drawn on canvases, in the accent color of the page.
 
 const FAINTEST = 0.03; // weights below this are no lines
 const MOST_LINES = 1500;
 
-/** The accent colour of the page as it is now, as [red, green, blue]. */
+/** The accent color of the page as it is now, as [red, green, blue]. */
 export function accent() {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(document.documentElement).accentColor;

@@ -106,7 +106,7 @@ function isDark() {
 
 function tellTheme() {
   theme.setAttribute("aria-pressed", String(isDark()));
-  document.dispatchEvent(new Event("colours"));
+  document.dispatchEvent(new Event("colors"));
 }
 
 theme.addEventListener("click", () => {
@@ -117,7 +117,7 @@ theme.addEventListener("click", () => {
     if ((next === "dark") === prefersDark.matches) localStorage.removeItem("theme");
     else localStorage.setItem("theme", next);
   } catch {
-    // A browser that keeps nothing starts with the system's colours again.
+    // A browser that keeps nothing starts with the system's colors again.
   }
   tellTheme();
 });
