@@ -122,6 +122,17 @@ def test_the_model_that_was_scored_is_written_where_all_trainings_on_all_example
     assert "trained_on_dev" not in written
 
 
+def test_with_more_examples_the_start_is_no_part_of_the_average(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "FEW_EXAMPLES", 10)
+    run = tmp_path / "run"
+    finetune(base, "classification", run, train=mails, dev=mails, seeds=2, **OPTIONS)
+    every = [tensors_of(run / f"seed-{seed}" / "model") for seed in (1, 2)]
+    for name, found in tensors_of(run / "model").items():
+        torch.testing.assert_close(found, average_of(every)[name], rtol=0, atol=0)
+
+
 def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) -> None:
     report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
     assert report["best"] == "average"

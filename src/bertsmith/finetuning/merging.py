@@ -1,9 +1,9 @@
 """The model of several trainings: the one with the best score, or the average of their weights.
 
 Trainings that start from the same base model and the same linear layer end close to each other, and the average of
-their weights and of those that they started from is a model as well: no slower than one of them, and usually better
-than most. Where dev examples were held out from few labelled ones, they only measure; `FinetuningJob.on_all_examples`
-is the job that trains on them too.
+their weights is a model as well: no slower than one of them, and usually better than most. With few examples, the
+average includes the weights that they started from. Where dev examples were held out from few labelled ones, they only
+measure; `FinetuningJob.on_all_examples` is the job that trains on them too.
 
 Sources: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
 increasing inference time", section 2 (the uniform soup); Wortsman et al. (2022), "Robust fine-tuning of zero-shot
@@ -23,6 +23,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.judging import judge
+from bertsmith.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.progress import warn
 from bertsmith.results.comparison import LEVEL, Lines, paired
 from bertsmith.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
@@ -116,13 +117,15 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
 
 
 def averaged_weights(job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
-    """A model folder with the average of trainings as its weights; a linear start counts as one more of them.
+    """A model folder with the average of trainings as its weights.
+
+    With few examples, a linear start counts as one more of them; with more, it is too far behind the trainings.
 
     Args:
         folder: one of the trained models.
     """
     every = [load_any(path / MODEL_FOLDER).tensors for path, _, _ in trained]
-    if job.settings.start == "linear":
+    if job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES:
         state = job.started_model(job.training.seed).state_dict()
         every.append({name: state[name] for name in folder.tensors})
     return dataclasses.replace(folder, tensors=average_of(every))

@@ -30,7 +30,7 @@ OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
 FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 
 _OF_WHOLE_TEXTS = ("classification", "regression")
-_FEW = 500  # training examples below which none is left out of the last training
+FEW_EXAMPLES = 500  # below, none is left out of the last training, and the average includes the start
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
@@ -211,7 +211,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         values["start"] = "linear"
         if small and given.get("keep", "last") == "last" and given.get("patience") is None:
             values["merge"] = "average"
-            values["refit"] = situation.examples < _FEW
+            values["refit"] = situation.examples < FEW_EXAMPLES
     return values
 
 

@@ -153,8 +153,9 @@ class FinetuningSettings:
     )
     merge: str = help_field(
         "best",
-        "the model of several seeds: best (by its score on the dev data), or average (of their weights and those they "
-        "start from, unless the best is significantly better); auto: average below 10,000 examples with --start linear",
+        "the model of several seeds: best (by its score on the dev data), or average (of their weights, below 500 "
+        "examples also of their linear start, unless the best is significantly better); auto: average below 10,000 "
+        "examples with --start linear",
     )
     refit: bool = help_field(
         False,
