@@ -192,7 +192,13 @@ class Bench:
 
 def _runner(system: System, case: Case, manner: Manner) -> Callable[[], list[Vectors]]:
     prepared = [system.prepare(call) for call in case.calls]
-    return lambda: [system.encode(call, manner) for call in prepared]
+
+    def run() -> list[Vectors]:
+        # Engines that use OpenMP, too, change the number for the whole thread when they start.
+        torch.set_num_threads(system.threads)
+        return [system.encode(call, manner) for call in prepared]
+
+    return run
 
 
 def cosine(first: Vectors, second: Vectors) -> Vectors:
