@@ -133,6 +133,20 @@ def test_with_more_examples_the_start_is_no_part_of_the_average(
         torch.testing.assert_close(found, average_of(every)[name], rtol=0, atol=0)
 
 
+def test_an_average_on_all_examples_has_the_parts_of_the_one_that_was_scored(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "FEW_EXAMPLES", 38)  # 36 examples are trained on first, then all 40
+    run = tmp_path / "run"
+    finetune(base, "classification", run, train=mails, seeds=2, **OPTIONS)
+    every = [tensors_of(run / "all" / f"seed-{seed}" / "model") for seed in (1, 2)]
+    start = tensors_of(Path(base))
+    found = tensors_of(run / "model")
+    for name in found.keys() & start.keys():
+        expected = torch.stack([tensors[name] for tensors in (*every, start)]).mean(dim=0)
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6)
+
+
 def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) -> None:
     report = finetune(base, "classification", tmp_path / "run", train=mails, dev=mails, seeds=2, **OPTIONS).report
     assert report["best"] == "average"

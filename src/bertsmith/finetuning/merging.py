@@ -47,6 +47,7 @@ class Kept(NamedTuple):
         spec: with the values that are fitted to dev examples.
         result: that of the best training; of an average with its own scores, and the cost of all.
         predictions: the file of its predictions on the dev examples; without any, there is none.
+        with_start: whether the linear start is one more part of an average.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Kept(NamedTuple):
     spec: TaskSpec
     result: SeedResult
     predictions: Path
+    with_start: bool = False
 
     @property
     def lines(self) -> Lines:
@@ -101,7 +103,9 @@ def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
     """The average of some trainings; writes its predictions on the dev examples, if there are any, to the folder."""
     chosen = [trained[number] for number in parts]
-    folder = averaged_weights(job, best.folder, chosen)
+    # With few examples, the start is one more part; with more, it is too far behind the trainings.
+    with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
+    folder = averaged_weights(job, best.folder, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
     found = judge(job, model, Rank())
     out.mkdir(exist_ok=True)
@@ -113,19 +117,20 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
         seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
         tokens=sum(result.tokens for _, result, _ in chosen),
     )
-    return Kept(AVERAGE, parts, folder, found.spec, result, out / PREDICTIONS_FILE)
+    return Kept(AVERAGE, parts, folder, found.spec, result, out / PREDICTIONS_FILE, with_start)
 
 
-def averaged_weights(job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained]) -> ModelFolder:
+def averaged_weights(
+    job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained], with_start: bool
+) -> ModelFolder:
     """A model folder with the average of trainings as its weights.
-
-    With few examples, a linear start counts as one more of them; with more, it is too far behind the trainings.
 
     Args:
         folder: one of the trained models.
+        with_start: whether the linear start counts as one more of them.
     """
     every = [load_any(path / MODEL_FOLDER).tensors for path, _, _ in trained]
-    if job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES:
+    if with_start:
         state = job.started_model(job.training.seed).state_dict()
         every.append({name: state[name] for name in folder.tensors})
     return dataclasses.replace(folder, tensors=average_of(every))
@@ -163,7 +168,10 @@ def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, Se
         warn("every training on all examples collapsed, so the model is the one that was scored")
         return None
     path, result, _ = learned[0]
-    folder = averaged_weights(job, kept.folder, learned) if kept.name == AVERAGE else load_any(path / MODEL_FOLDER)
+    if kept.name == AVERAGE:
+        folder = averaged_weights(job, kept.folder, learned, kept.with_start)
+    else:
+        folder = load_any(path / MODEL_FOLDER)
     return job, folder, dataclasses.replace(result, scores=kept.result.scores)
 
 
