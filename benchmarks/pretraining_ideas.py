@@ -141,18 +141,8 @@ def initialized(change: Callable[[EncoderForPreTraining], None]) -> Patch:
     return mock.patch.object(run, "initialize_from_corpus", patched)
 
 
-def frequencies_alone() -> Patch:
-    """Of the initialization from the corpus, only the bias of the masked-LM head."""
-    return _restored(lambda name: name != "mlm.bias")
-
-
-def without_word_vectors() -> Patch:
-    """Of the initialization from the corpus, all but the word table."""
-    return _restored(lambda name: name.endswith("embeddings.word.weight"))
-
-
-def _restored(is_random: Callable[[str], bool]) -> Patch:
-    """The initialization from the corpus, but for some parameters, which stay random."""
+def initialized_but_for(is_random: Callable[[str], bool]) -> Patch:
+    """The initialization from the corpus, but for the parameters with some names, which stay random."""
     original = run.initialize_from_corpus
 
     def patched(model: EncoderForPreTraining, *args: Any) -> None:
@@ -312,8 +302,8 @@ IDEAS: Mapping[str, tuple[Callable[[int], Patch], Mapping[str, Any]]] = {
     "span masks": (lambda _: span_masks(), {}),
     "mean of the last fifth": (averaged, {}),
     "mean of the last fifth, constant rate": (averaged, {"schedule": "constant"}),
-    "frequencies alone": (lambda _: frequencies_alone(), {}),
-    "frequencies and neighbors": (lambda _: without_word_vectors(), {}),
+    "frequencies alone": (lambda _: initialized_but_for(lambda name: name != "mlm.bias"), {}),
+    "frequencies and neighbors": (lambda _: initialized_but_for(lambda name: "embeddings.word." in name), {}),
     "smaller start": (lambda _: initialized(smaller_start), {}),
     "frequencies and word vectors": (lambda _: mock.patch.object(initialization, "_attend_to_neighbors"), {}),
     "scaled residuals": (lambda _: initialized(scaled_residuals), {}),

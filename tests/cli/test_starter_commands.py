@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["fill", "--model", "starter", "the [MASK] of england ."], "0."),
         (["inputs", "--model", "starter", "The map ."], "map"),
-        (["search", "texts.txt", "--model", "starter", "--query", "weather at sea", "--top", 1], "."),
+        (["search", "texts.txt", "--model", "starter", "--query", "weather at sea", "--top", 1], "harbour"),
         (["contexts", "--model", "starter", "map", "The old map.", "He painted the map."], "0."),
         (["inspect", "starter"], "parameters"),
     ],
