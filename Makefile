@@ -6,8 +6,9 @@ JOBS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+LIGHT := .venv-light
 
-.PHONY: demo test test-slow check docs bench gpu format clean
+.PHONY: demo test test-slow test-light check docs bench gpu format clean
 
 # The whole chain on the documentation that is on this machine; ends with demo/report.html, which is replaced each time.
 demo: $(INSTALLED)
@@ -21,6 +22,15 @@ test: $(INSTALLED)
 # The tests that take minutes.
 test-slow: $(INSTALLED)
 	$(BIN)/pytest -q -m slow --timeout 1800 $(TEST)
+
+# The tests of ONNX folders, with processes of an environment that is installed without torch, as docs/export.md shows.
+test-light: $(INSTALLED)
+	rm -rf $(LIGHT)
+	$(PYTHON) -m venv $(LIGHT)
+	$(LIGHT)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt \
+		--requirement requirements/light.txt fastapi prometheus-client pydantic uvicorn
+	$(LIGHT)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps .
+	BERTSMITH_LIGHT_PYTHON=$(abspath $(LIGHT)/bin/python) $(BIN)/pytest -q tests/test_light.py
 
 # Formatting, lint, types, and the rules of the house.
 check: $(INSTALLED)
@@ -60,7 +70,7 @@ format: $(INSTALLED)
 	$(BIN)/python tools/speed_table.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
+	rm -rf $(VENV) $(LIGHT) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
 
 # pip takes the torch build that its configured index offers; see CONTRIBUTING.md for another one.
 $(INSTALLED): pyproject.toml constraints.txt

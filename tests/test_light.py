@@ -1,9 +1,14 @@
-"""An ONNX folder answers without torch: the same answers as the library, by the same commands and the same server."""
+"""An ONNX folder answers without torch: the same answers as the library, by the same commands and the same server.
+
+The processes that answer run in this environment, where everything else that is installed is hidden from them, or in
+one that was installed without torch: `make test-light` names its Python in BERTSMITH_LIGHT_PYTHON.
+"""
 
 import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -41,6 +46,8 @@ pytest.importorskip("onnxruntime", reason="needs the extra export")
 
 ROOT = Path(__file__).parent.parent
 LIGHT = ROOT / "requirements" / "light.txt"
+INSTALLED = os.environ.get("BERTSMITH_LIGHT_PYTHON")
+PYTHON = INSTALLED or sys.executable
 
 
 def absent() -> list[str]:
@@ -66,7 +73,7 @@ def absent() -> list[str]:
 ABSENT = absent()
 HIDE = f"""
 import sys
-hidden = {ABSENT}
+hidden = {[] if INSTALLED else ABSENT}
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in hidden:
@@ -96,7 +103,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """A command of a process in which torch cannot be imported."""
-    command = [sys.executable, "-c", COMMAND, *arguments]
+    command = [PYTHON, "-c", COMMAND, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
 
 
@@ -141,13 +148,16 @@ def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_pat
     assert [one.to_dict() for one in other] != [one.to_dict() for one in theirs], "the order of the texts counts"
 
 
+@pytest.mark.skipif(
+    INSTALLED is not None, reason="needs the package tokenizers, which requirements/light.txt leaves out"
+)
 def test_exports_of_every_architecture_answer_without_torch(tmp_path: Path) -> None:
     """The package tokenizers is there: byte-level BPE and MPNet's WordPieces need it with torch, too."""
     for name in OTHERS:
         base_of(tmp_path / name, name)
         export(tmp_path / name, tmp_path / f"{name}-onnx", to="onnx", int8=True)
     program = f"""{HIDE}
-hidden.remove("tokenizers")
+hidden = [name for name in hidden if name != "tokenizers"]
 import json
 import bertsmith
 answers = {{}}
@@ -158,7 +168,7 @@ for name in {OTHERS!r}:
 print(json.dumps(answers))
 assert "torch" not in sys.modules
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
+    result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-2000:]
     for name, (vectors, rough, filled) in json.loads(result.stdout).items():
         model = load(tmp_path / name, device="cpu")
@@ -245,7 +255,7 @@ async def ask():
 asyncio.run(ask())
 assert "torch" not in sys.modules
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=places)
+    result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False, cwd=places)
     assert result.returncode == 0, result.stderr[-2000:]
     replies = json.loads(result.stdout)
     assert [status for status, _ in replies] == [200] * 5 + [400, 400, 200], replies
@@ -265,7 +275,7 @@ from bertsmith.cli.entry import main
 main()
 """
     arguments = ("serve", "--model", "labels=single-onnx", "--model", "base-onnx", "--port", "0")
-    command = [sys.executable, "-c", program, *arguments]
+    command = [PYTHON, "-c", program, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=places)
     assert (result.returncode, result.stdout) == (0, "labels base-onnx\n"), result.stderr[-2000:]
 
@@ -294,9 +304,23 @@ def test_packages_that_are_not_listed_are_hidden() -> None:
     assert not {"numpy", "onnxruntime", "pyarrow", "typer", "bertsmith"} & set(ABSENT)
 
 
+@pytest.mark.skipif(INSTALLED is None, reason="needs an environment without torch, which make test-light installs")
+def test_the_environment_that_was_installed_has_no_torch() -> None:
+    program = """
+import importlib.util
+import bertsmith
+names = ("torch", "transformers", "tokenizers", "sklearn", "scipy", "onnx")
+print(bertsmith.__file__, *(name for name in names if importlib.util.find_spec(name)))
+"""
+    result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=True, cwd="/")
+    file, *found = result.stdout.split()
+    assert not found
+    assert not Path(file).is_relative_to(ROOT / "src"), "the package is installed there, not read from this checkout"
+
+
 def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
     program = f"{HIDE}\nimport bertsmith\nassert bertsmith.Model and bertsmith.load and 'torch' not in sys.modules"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert subprocess.run([PYTHON, "-c", program], check=False).returncode == 0
     assert "Usage: bertsmith" in bertsmith(places, "--help").stdout
 
 
