@@ -299,7 +299,8 @@ def test_the_help_of_every_command_loads_no_slow_package() -> None:
     """One process asks for the help of one command after the other; the first to load such a package is named."""
     program = """
 import contextlib, io, sys
-from bertsmith.cli.app import COMMANDS, application
+from bertsmith.cli.app import application
+from bertsmith.cli.commands import COMMANDS
 slow = {"torch", "scipy", "sklearn", "matplotlib", "transformers"}
 for name in ("", *(command.name for command in COMMANDS)):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):

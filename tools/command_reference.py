@@ -13,7 +13,8 @@ os.environ["NO_COLOR"] = "1"
 
 from typer.testing import CliRunner
 
-from bertsmith.cli.app import COMMANDS, application
+from bertsmith.cli.app import application
+from bertsmith.cli.commands import COMMANDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.cli import app as application
-from bertsmith.cli.app import COMMANDS
+from bertsmith.cli.commands import COMMANDS, Command
 from bertsmith.cli.options import settings_from, with_settings
 from bertsmith.model.config import BertConfig
 from bertsmith.settings import help_field
@@ -164,7 +164,7 @@ def test_a_full_disk_names_resume_where_the_command_has_it(run, monkeypatch: pyt
 
     _replace_the_command(monkeypatch, error)
     assert run("fail").err.endswith("free some and run the same command again\n")
-    monkeypatch.setattr(application, "COMMANDS", (application.Command(resumable, "fail", "bertsmith fail"), *COMMANDS))
+    monkeypatch.setattr(application, "COMMANDS", (Command(resumable, "fail", "bertsmith fail"), *COMMANDS))
     assert run("fail").err.endswith("run the same command again, with --resume if its output has begun\n")
 
 
@@ -215,7 +215,7 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
         """Do it."""
         seen.append((name, settings_from(BertConfig, values)))
 
-    made = application.Command(command, "fail", "bertsmith fail", lambda: (BertConfig,))
+    made = Command(command, "fail", "bertsmith fail", lambda: (BertConfig,))
     monkeypatch.setattr(application, "COMMANDS", (made, *COMMANDS))
     result = run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu")
     assert result.code == 0, result.err
@@ -267,4 +267,4 @@ def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) 
         """Fail."""
         raise error
 
-    monkeypatch.setattr(application, "COMMANDS", (application.Command(fail, "fail", "bertsmith fail"), *COMMANDS))
+    monkeypatch.setattr(application, "COMMANDS", (Command(fail, "fail", "bertsmith fail"), *COMMANDS))

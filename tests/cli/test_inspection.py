@@ -130,7 +130,7 @@ def test_the_tokenizer_of_a_model_is_checked_too(run, model: Path) -> None:
 
 
 def test_every_command_that_loads_a_model_has_the_option() -> None:
-    from bertsmith.cli.app import COMMANDS
+    from bertsmith.cli.commands import COMMANDS
 
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",

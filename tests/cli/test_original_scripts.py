@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from bertsmith.cli.app import COMMANDS, application
+from bertsmith.cli.app import application
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.tasks.named_tasks import default_settings

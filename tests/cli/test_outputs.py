@@ -10,7 +10,7 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-from bertsmith.cli.app import COMMANDS
+from bertsmith.cli.commands import COMMANDS
 from bertsmith.corpus.build import build_corpus
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
