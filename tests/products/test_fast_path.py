@@ -75,6 +75,24 @@ def test_both_ways_give_the_same_states(precision: str, monkeypatch: pytest.Monk
     assert calls == [rows for rows in (1, 1, 3, 1, CALLS) for _ in model.layers]
 
 
+@pytest.mark.parametrize("by_sequence", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_both_kinds_of_attention_give_the_same_states(
+    precision: str, by_sequence: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, dtype = prepared(precision), RUNTIMES[precision].dtype
+    other = without_fast_paths(model)
+    monkeypatch.setattr(fast_path, "is_faster_by_sequence", lambda *_: by_sequence)
+    for lengths in [[30], [7] * 3] * CALLS:
+        batch = random_batch(lengths)
+        torch.testing.assert_close(
+            model(batch, dtype=dtype).float(),
+            other(batch, dtype=dtype).float(),
+            rtol=0,
+            atol=1e-6 if precision == "fp32" else 0.05,
+        )
+
+
 def test_one_text_is_within_the_tolerance_of_the_plain_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, model, calls = wide_model(), prepared("fp32"), counted(monkeypatch)
     for length in range(1, 1 + CALLS):

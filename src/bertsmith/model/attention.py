@@ -7,7 +7,7 @@ Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the wh
 variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
 has no dropout. The plain version, `dense_attention`, is used where the probabilities themselves are
 needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
-PyTorch's fused kernel.
+PyTorch's fused kernel. Where the fused kernel is slow at the end of a sequence, `sequence_products.py` takes its place.
 
 Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
 """
@@ -22,6 +22,7 @@ from bertsmith.model.local_attention import is_blocked, local_attention, local_w
 from bertsmith.model.noise import Noise
 from bertsmith.model.runs import Run, Runs
 from bertsmith.model.scored_attention import attention_weights, scaled_dot
+from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.runtime import fast_precisions
 
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
@@ -96,6 +97,8 @@ def attention(
                 probabilities.extend(weights.detach().unbind(0))
         elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
             context = attention_in_parts(q, k, v, mask)
+        elif mask is None and is_faster_by_sequence(run_query, run.length):
+            context = attend_by_sequence(q, k, v)
         else:
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from bertsmith.model.attention import products_are_faster
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS
+from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
 from bertsmith.products.packed_linear import PackedLinear
@@ -77,7 +78,8 @@ class PreparedFastPath:
             self._calls += 1
             if self._calls == _OFTEN:
                 self._function = scripted(self._function)
-        return self._function(hidden, min(most, self.depth), *self._given, rows, self._heads, *self._end)
+        by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
+        return self._function(hidden, min(most, self.depth), *self._given, rows, self._heads, by_sequence, *self._end)
 
 
 def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFastPath | None:
@@ -126,6 +128,7 @@ def packed_layers(
     tensors: list[list[Tensor]],
     rows: int,
     heads: int,
+    by_sequence: bool,
     name: str,
     algorithm: str,
     epsilon: float,
@@ -133,7 +136,7 @@ def packed_layers(
     """The hidden states [T, D] after each of the lowest `depth` layers; see `packed_layer`."""
     states: list[Tensor] = []
     for number in range(depth):
-        hidden = packed_layer(hidden, tensors[number], rows, heads, name, algorithm, epsilon)
+        hidden = packed_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
         states.append(hidden)
     return states
 
@@ -146,6 +149,7 @@ def integer_layers(
     zeros: list[list[int]],
     rows: int,
     heads: int,
+    by_sequence: bool,
     name: str,
     algorithm: str,
     epsilon: float,
@@ -154,18 +158,26 @@ def integer_layers(
     states: list[Tensor] = []
     for number in range(depth):
         hidden = integer_layer(
-            hidden, tensors[number], steps[number], zeros[number], rows, heads, name, algorithm, epsilon
+            hidden, tensors[number], steps[number], zeros[number], rows, heads, by_sequence, name, algorithm, epsilon
         )
         states.append(hidden)
     return states
 
 
 def packed_layer(
-    hidden: Tensor, tensors: list[Tensor], rows: int, heads: int, name: str, algorithm: str, epsilon: float
+    hidden: Tensor,
+    tensors: list[Tensor],
+    rows: int,
+    heads: int,
+    by_sequence: bool,
+    name: str,
+    algorithm: str,
+    epsilon: float,
 ) -> Tensor:
     """The next hidden states [T, D], with packed products.
 
     Args:
+        by_sequence: how attention is computed.
         tensors: weight and bias of both norms, and of the products: attention output, inner layer, output, then query,
             key and value, or the three as one.
         name, algorithm: oneDNN's, of the activation.
@@ -176,7 +188,7 @@ def packed_layer(
         key = torch.ops.mkldnn._linear_pointwise(hidden, tensors[12], tensors[13], "none", [], "")
         value = torch.ops.mkldnn._linear_pointwise(hidden, tensors[14], tensors[15], "none", [], "")
         projected = torch.cat([projected, key, value], dim=1)
-    context = attended_by(projected, rows, heads, width)
+    context = attended_by(projected, rows, heads, by_sequence)
     # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise the
     # first one is tried, and its error lists all numbers of the bias, which is slow.
     summed = torch.ops.mkldnn._linear_pointwise(context, other=hidden, W=tensors[4], B=tensors[5], attr="add")
@@ -193,6 +205,7 @@ def integer_layer(
     zeros: list[int],
     rows: int,
     heads: int,
+    by_sequence: bool,
     name: str,
     algorithm: str,
     epsilon: float,
@@ -216,7 +229,7 @@ def integer_layer(
                 numbers, steps[n], zeros[n], w[0], w[1], w[2], w[3], 1.0, 0, dtype, "none", [], ""
             )
         )
-    context = attended_by(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows, heads, width)
+    context = attended_by(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows, heads, by_sequence)
     numbers = quantize_fixed(context, tensors[6], tensors[7])
     w = tensors[10:14]
     summed = torch.ops.onednn.qlinear_pointwise(
@@ -235,10 +248,18 @@ def integer_layer(
     return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
 
 
-def attended_by(projected: Tensor, rows: int, heads: int, width: int) -> Tensor:
-    """The context vectors [T, D] of queries, keys and values [T, 3D]."""
+def attended_by(projected: Tensor, rows: int, heads: int, by_sequence: bool) -> Tensor:
+    """The context vectors [T, D] of queries, keys and values [T, 3D].
+
+    Args:
+        by_sequence: see `is_faster_by_sequence`.
+    """
+    width = projected.shape[1] // 3
     parts = projected.view(rows, -1, 3 * heads, width // heads).transpose(1, 2).chunk(3, 1)  # [n, A, s, d] each
-    context = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
+    if by_sequence:
+        context = attend_by_sequence(parts[0], parts[1], parts[2])
+    else:
+        context = F.scaled_dot_product_attention(parts[0], parts[1], parts[2])
     return context.transpose(1, 2).reshape(-1, width)
 
 
