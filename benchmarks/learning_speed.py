@@ -131,7 +131,8 @@ class Bench:
 
     def take_shape(self, config: BertConfig) -> None:
         """Trains models of this shape from now on; `auto` alone."""
-        path = self.folder.parent / "config.json"
+        # Several processes may share the folder of the corpus.
+        path = self.folder.parent / f"config-{config.num_hidden_layers}x{config.hidden_size}.json"
         write_json(path, config.to_dict())
         self.config, self._shape, self._planned = config, {"config": str(path)}, {}
 
