@@ -221,17 +221,17 @@ class Embeddings(nn.Module):
         longest = max(batch.lengths) if earlier is None else earlier.longest
         own_positions = batch.positions if earlier is None else earlier.positions
         assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
-        total = F.embedding(batch.token_ids, self.word.weight)
+        total = F.embedding(batch.token_ids, self.word.weight)  # a new tensor, to which the others are added
         if config.scales_embeddings:
             total = total * config.embedding_width**0.5
         if config.type_vocab_size:
-            total = total + F.embedding(batch.segment_ids, self.segment.weight)
+            total += F.embedding(batch.segment_ids, self.segment.weight)
         if config.position_embedding_type == "absolute":
             positions = own_positions + config.first_position if config.first_position else own_positions
-            total = total + F.embedding(positions, self.position.weight)
+            total += F.embedding(positions, self.position.weight)
         elif config.position_embedding_type == "sinusoidal":
             table = sinusoidal_positions(longest, config.embedding_width).to(total)
-            total = total + table[own_positions]
+            total += table[own_positions]
         hidden = (norm(total, self.norm) if config.norms_embeddings else total).to(dtype)
         hidden = dropped(hidden, noise, config.embedding_dropout, batch.lengths)  # [T, E]
         return linear(hidden, self.projection) if config.projects_embeddings else hidden

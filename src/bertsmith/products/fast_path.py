@@ -183,12 +183,10 @@ def packed_layer(
         name, algorithm: oneDNN's, of the activation.
     """
     width = hidden.shape[1]
-    projected = torch.ops.mkldnn._linear_pointwise(hidden, tensors[10], tensors[11], "none", [], "")
-    if len(tensors) > 12:
-        key = torch.ops.mkldnn._linear_pointwise(hidden, tensors[12], tensors[13], "none", [], "")
-        value = torch.ops.mkldnn._linear_pointwise(hidden, tensors[14], tensors[15], "none", [], "")
-        projected = torch.cat([projected, key, value], dim=1)
-    context = attended_by(projected, rows, heads, by_sequence)
+    parts: list[Tensor] = []
+    for n in range(10, len(tensors), 2):
+        parts.append(torch.ops.mkldnn._linear_pointwise(hidden, tensors[n], tensors[n + 1], "none", [], ""))
+    context = attended_by(parts, rows, heads, by_sequence)
     # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise the
     # first one is tried, and its error lists all numbers of the bias, which is slow.
     summed = torch.ops.mkldnn._linear_pointwise(context, other=hidden, W=tensors[4], B=tensors[5], attr="add")
@@ -229,7 +227,7 @@ def integer_layer(
                 numbers, steps[n], zeros[n], w[0], w[1], w[2], w[3], 1.0, 0, dtype, "none", [], ""
             )
         )
-    context = attended_by(parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows, heads, by_sequence)
+    context = attended_by(parts, rows, heads, by_sequence)
     numbers = quantize_fixed(context, tensors[6], tensors[7])
     w = tensors[10:14]
     summed = torch.ops.onednn.qlinear_pointwise(
@@ -248,14 +246,18 @@ def integer_layer(
     return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
 
 
-def attended_by(projected: Tensor, rows: int, heads: int, by_sequence: bool) -> Tensor:
-    """The context vectors [T, D] of queries, keys and values [T, 3D].
+def attended_by(projected: list[Tensor], rows: int, heads: int, by_sequence: bool) -> Tensor:
+    """The context vectors [T, D].
 
     Args:
+        projected: queries, keys and values: one tensor [T, 3D], or three [T, D].
         by_sequence: see `is_faster_by_sequence`.
     """
-    width = projected.shape[1] // 3
-    parts = projected.view(rows, -1, 3 * heads, width // heads).transpose(1, 2).chunk(3, 1)  # [n, A, s, d] each
+    width = projected[0].shape[1] * len(projected) // 3
+    parts: list[Tensor] = []
+    for one in projected:
+        apart = one.view(rows, -1, one.shape[1] * heads // width, width // heads).transpose(1, 2)  # [n, A or 3A, s, d]
+        parts.extend(apart.chunk(3 // len(projected), 1))
     if by_sequence:
         context = attend_by_sequence(parts[0], parts[1], parts[2])
     else:
