@@ -73,7 +73,9 @@ def attention(
     queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
     keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
     values = torch.split_with_sizes(value, [run.rows * run.length for run in runs])
-    contexts = []
+    contexts: list[Tensor] = []
+    # Without gradients, each run is written to its place; joining copies would take a second pass over all of them.
+    joined = None if len(runs) == 1 or torch.is_grad_enabled() else torch.empty_like(query)
     taken = 0
     for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
         q = _heads_apart(run_query, run.rows, heads)  # [n, A, r, d]
@@ -87,21 +89,27 @@ def attention(
         if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
             places = _positions(run, query_positions, query.device) if run.queries < run.length else None
             context = local_attention(q, k, v, window, places=places, keep=keep, scale_kept=1 / (1 - dropout))
-            contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))
-            continue
-        mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
-        if drops or probabilities is not None:
-            keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
-            context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
-            if probabilities is not None:
-                probabilities.extend(weights.detach().unbind(0))
-        elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
-            context = attention_in_parts(q, k, v, mask)
-        elif mask is None and is_faster_by_sequence(run_query, run.length):
-            context = attend_by_sequence(q, k, v)
         else:
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))
+            mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
+            if drops or probabilities is not None:
+                keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
+                context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
+                if probabilities is not None:
+                    probabilities.extend(weights.detach().unbind(0))
+            elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
+                context = attention_in_parts(q, k, v, mask)
+            elif mask is None and is_faster_by_sequence(run_query, run.length):
+                context = attend_by_sequence(q, k, v)
+            else:
+                context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        flat = context.transpose(1, 2)  # [n, r, A, d]
+        if joined is None:
+            contexts.append(flat.reshape(run.rows * run.queries, -1))
+        else:
+            place = joined[run.query : run.query + run.rows * run.queries]
+            place.view(flat.shape).copy_(flat)
+    if joined is not None:
+        return joined
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
 
 
