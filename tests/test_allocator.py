@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith import runtime
+from bertsmith import allocator, runtime
 from bertsmith.allocator import KeptMemory, keep_freed_memory, own_bytes
 from bertsmith.products import prepared
 
@@ -170,3 +170,30 @@ def test_a_prepared_model_keeps_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "keep_freed_memory", lambda: calls.append(1))
     prepared.prepare(torch.nn.Linear(2, 2), runtime.choose("cpu", "fp32"))
     assert calls
+
+
+def test_memory_that_adds_up_is_returned_when_the_process_has_grown_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Process:
+        """The bytes of a process, and the C library that returns some of them."""
+
+        taken = left = trimmed = 0
+
+        def mallopt(self, name: int, value: int) -> int:
+            return 1
+
+        def malloc_trim(self, pad: int) -> int:
+            self.trimmed += 1
+            self.taken = self.left
+            return 1
+
+    process = Process()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: process)
+    monkeypatch.setattr(allocator, "own_bytes", lambda: process.taken)
+    first_steps = [(taken, 0, 0) for taken in (50, 9_000, *[1_000] * 98)]
+    later = [(1_499, 0, 0), (1_501, 400, 1), (1_501, 1_400, 2), (1_501, 0, 2), (2_101, 500, 3)]
+    end = [(10_001, 0, 4), (9_000, 0, 4)]
+    with KeptMemory(most=10_000) as memory:
+        for process.taken, process.left, trims in (*first_steps, *later, *end):
+            taken = process.taken
+            memory.check()
+            assert process.trimmed == trims, taken

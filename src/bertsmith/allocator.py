@@ -18,6 +18,8 @@ _KEPT_BYTES = 31 << 20  # just below the largest threshold, in which glibc count
 # Parameters of mallopt in malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _NEVER = -1  # for the trim threshold
+_SETTLED = 100  # checks, one per step, after which the process has what its steps need
+_MOST_TIMES = 1.5  # what it had then
 # What glibc itself arrives at: the largest threshold of a program that has freed large arrays, and the most mappings.
 _LARGEST_THRESHOLD, _MOST_MAPPINGS = 32 << 20, 65_536
 
@@ -44,7 +46,9 @@ class KeptMemory:
     """Within its block, the C library keeps freed memory of any size; afterwards it returns what is free.
 
     A process then takes more memory: up to 1.7 times as much was measured (`benchmarks/training_memory.py`). In glibc
-    2.36 the place of a freed tensor, which is aligned, is often too small for the next one of the same size.
+    2.36 the place of a freed tensor, which is aligned, is often too small for the next one of the same size. In the
+    hours of a training, such places add up. `check` returns them when the process has grown by half since its first
+    steps.
 
     The setting is that of the process. If two blocks overlap, in one thread or in several, the first one that ends ends
     it for both. Threads other than the main one still map arrays of more than 64 MiB. What the user has set with
@@ -61,6 +65,7 @@ class KeptMemory:
         share = memory_bytes() // 2 // Rank.from_environment().local_count
         self.most = share if most is None else most
         self._keeps = False
+        self._checks, self._usual = 0, 0
 
     def __enter__(self) -> Self:
         """Itself; the process keeps memory from now on."""
@@ -75,9 +80,18 @@ class KeptMemory:
         self._end()
 
     def check(self) -> None:
-        """Ends keeping memory if the process has too much of it."""
-        if self._keeps and self.most and own_bytes() > self.most:
+        """Ends keeping memory if the process has too much of it, and returns what adds up; to be called after each step."""
+        if not self._keeps or self._library is None:
+            return
+        taken = own_bytes()
+        self._checks += 1
+        if self.most and taken > self.most:
             self._end()
+        elif self._checks == _SETTLED:
+            self._usual = taken
+        elif self._checks > _SETTLED and taken > _MOST_TIMES * self._usual:
+            self._library.malloc_trim(0)  # a twentieth of a second for a gigabyte
+            self._usual = max(self._usual, own_bytes())
 
     def _end(self) -> None:
         """From now on, large arrays are mapped and unmapped again; what is free is returned to the kernel."""
