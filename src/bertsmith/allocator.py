@@ -80,7 +80,7 @@ class KeptMemory:
         self._end()
 
     def check(self) -> None:
-        """Ends keeping memory if the process has too much of it, and returns what adds up; to be called after each step."""
+        """Ends keeping memory if the process has too much, and returns what adds up; to be called after each step."""
         if not self._keeps or self._library is None:
             return
         taken = own_bytes()
