@@ -1,4 +1,5 @@
-# make demo and make test work on a fresh machine with git, make and Python; every target sets itself up.
+# make demo and make test work on a fresh machine with git, make and Python; every target sets itself up. `make help`
+# prints what follows `##`.
 
 PYTHON ?= python3
 JOBS ?= auto
@@ -8,23 +9,29 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 
-.PHONY: demo test test-slow test-light check docs bench gpu format clean
+.PHONY: help install demo test test-slow test-light check docs bench gpu format clean
+
+help: ## this list
+	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## sets up .venv and nothing else: about five minutes, 2.9 GB with the CPU build of torch
+	@echo "the commands are in $(BIN)/; for this shell: . $(BIN)/activate"
 
 # The whole chain on the documentation that is on this machine; ends with demo/report.html, which is replaced each time.
-demo: $(INSTALLED)
+demo: $(INSTALLED) ## the whole chain on text of this machine, in about five minutes; replaces demo/
 	rm -rf demo
 	$(BIN)/bertsmith demo --out demo $(DEMO)
 
 # The suite: doctests in src/, tests/. No network, no GPU.
-test: $(INSTALLED)
+test: $(INSTALLED) ## the suite, a few minutes; TEST=tests/text runs part of it
 	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
 
 # The tests that take minutes.
-test-slow: $(INSTALLED)
+test-slow: $(INSTALLED) ## the tests that take minutes
 	$(BIN)/pytest -q -m slow --timeout 1800 $(TEST)
 
 # The tests of ONNX folders, with processes of an environment that is installed without torch, as docs/export.md shows.
-test-light: $(INSTALLED)
+test-light: $(INSTALLED) ## the tests of ONNX folders, in an environment without torch (needs a network)
 	rm -rf $(LIGHT)
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt \
@@ -33,7 +40,7 @@ test-light: $(INSTALLED)
 	BERTSMITH_LIGHT_PYTHON=$(abspath $(LIGHT)/bin/python) $(BIN)/pytest -q tests/test_light.py
 
 # Formatting, lint, types, and the rules of the house.
-check: $(INSTALLED)
+check: $(INSTALLED) ## formatting, lint, types, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -42,12 +49,12 @@ check: $(INSTALLED)
 	$(BIN)/python tools/speed_table.py --check
 
 # Runs every command line that README.md and docs/ show.
-docs: $(INSTALLED)
+docs: $(INSTALLED) ## runs every command line of README.md and docs/
 	$(BIN)/python tools/check_docs.py
 
 # The benchmark lines that make their own data; BENCH="finetuning --data DIR" runs one that needs a folder of yours.
 BENCHES := tokenizer_speed vocabulary_learning pretraining_step
-bench: $(INSTALLED)
+bench: $(INSTALLED) ## the benchmarks that make their own data; BENCH="NAME OPTIONS" runs another one
 ifdef BENCH
 	$(BIN)/python benchmarks/$(firstword $(BENCH)).py $(wordlist 2,99,$(BENCH))
 else
@@ -57,24 +64,25 @@ endif
 # On a machine with a GPU: the tests on it, then the benchmark lines that need one, from src/ and with the packages of
 # GPU_PYTHON, whose torch has to support the GPU; nothing is installed. GPU_BENCH="--line base --rounds 3" runs less.
 GPU_PYTHON ?= $(PYTHON)
-gpu:
+gpu: ## tests and benchmarks on a GPU; GPU_PYTHON names the Python with its torch
 	@PYTHONPATH=src $(GPU_PYTHON) -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "make gpu: expected a CUDA device; found none; run it on a machine with one, or name its Python: make gpu GPU_PYTHON=python3")'
 	PYTHONPATH=src $(GPU_PYTHON) -m pytest -q -m gpu -o addopts= -o filterwarnings=default --import-mode=importlib tests/gpu
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_speed.py $(GPU_BENCH)
 
 # Rewrites what `make check` would refuse and a program can fix.
-format: $(INSTALLED)
+format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/command_reference.py
 	$(BIN)/python tools/speed_table.py
 
-clean:
+clean: ## removes .venv and what the tools leave
 	rm -rf $(VENV) $(LIGHT) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
 
 # pip takes the torch build that its configured index offers; see CONTRIBUTING.md for another one.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "make: expected Python 3.11 or newer; found " + sys.version.split()[0] + "; name another one: make PYTHON=/path/to/python3")'
+	@echo "setting up $(VENV): about five minutes, without further messages"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
