@@ -23,7 +23,7 @@ demo: $(INSTALLED) ## the whole chain on text of this machine, in about five min
 	$(BIN)/bertsmith demo --out demo $(DEMO)
 
 # The suite: doctests in src/, tests/. No network, no GPU.
-test: $(INSTALLED) ## the suite, a few minutes; TEST=tests/text runs part of it
+test: $(INSTALLED) ## the suite, about a quarter of an hour on two cores; TEST=tests/text runs part of it
 	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
 
 # The tests that take minutes.
