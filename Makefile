@@ -32,7 +32,7 @@ test-slow: $(INSTALLED) ## the tests that take minutes
 
 # The tests of ONNX folders, with processes of an environment that is installed without torch, as docs/export.md shows.
 test-light: $(INSTALLED) ## the tests of ONNX folders, in an environment without torch (needs a network)
-	rm -rf $(LIGHT)
+	rm -rf $(LIGHT) build
 	$(PYTHON) -m venv $(LIGHT)
 	$(LIGHT)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt \
 		--requirement requirements/light.txt fastapi prometheus-client pydantic uvicorn

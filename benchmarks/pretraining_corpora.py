@@ -7,7 +7,7 @@ Every model has the size tiny and the default recipe, and gets `--minutes` of th
 whose parts this uses. With `pieces`, vocabularies of several sizes are learned from the same text. Losses of different
 vocabularies cannot be compared, so the probes are what counts. With `duplicates`, 4 % of the documents are set aside,
 and a corpus of the others is built as it is and without near-duplicates and boilerplate. All models are scored on the
-same held-out rows: of the documents set aside that are no near-duplicates of others. The vocabulary is that of the
+same held-out rows: of the documents set aside that are not near-duplicates of others. The vocabulary is that of the
 text as it is.
 
 Each run appends a line to results/NAME.jsonl; runs that are already there are skipped.
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--what", choices=["pieces", "duplicates"], required=True)
     parser.add_argument("--corpus", choices=sorted(HELD_OUT), required=True)
     parser.add_argument("--sizes", default="4000,8000,16000", help="of the vocabulary [4000,8000,16000]")
-    parser.add_argument("--minutes", type=float, default=10 / 6, help="processor minutes of each run [a sixth of 10]")
+    parser.add_argument("--minutes", type=float, default=10 / 6, help="processor minutes of each run [1.67]")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/SST-2, cls/nltk/qc and the novels")
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps the corpora")

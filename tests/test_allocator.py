@@ -190,8 +190,8 @@ def test_memory_that_adds_up_is_returned_when_the_process_has_grown_by_half(monk
     monkeypatch.setattr(ctypes, "CDLL", lambda name: process)
     monkeypatch.setattr(allocator, "own_bytes", lambda: process.taken)
     first_steps = [(taken, 0, 0) for taken in (50, 9_000, *[1_000] * 98)]
-    later = [(1_499, 0, 0), (1_501, 400, 1), (1_501, 1_400, 2), (1_501, 0, 2), (2_101, 500, 3)]
-    end = [(10_001, 0, 4), (9_000, 0, 4)]
+    later = [(1_499, 0, 0), (1_501, 400, 1), *[(1_800, 0, 1)] * 100, (2_699, 0, 1), (2_701, 500, 2)]
+    end = [(10_001, 0, 3), (9_000, 0, 3)]
     with KeptMemory(most=10_000) as memory:
         for process.taken, process.left, trims in (*first_steps, *later, *end):
             taken = process.taken

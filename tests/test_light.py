@@ -1,7 +1,7 @@
 """An ONNX folder answers without torch: the same answers as the library, by the same commands and the same server.
 
-The processes that answer run in this environment, where everything else that is installed is hidden from them, or in
-one that was installed without torch: `make test-light` names its Python in BERTSMITH_LIGHT_PYTHON.
+The processes that answer run in this environment, with all other packages hidden, or in one that was installed without
+torch: `make test-light` names its Python in BERTSMITH_LIGHT_PYTHON.
 """
 
 import contextlib

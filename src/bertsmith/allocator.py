@@ -91,7 +91,7 @@ class KeptMemory:
             self._usual = taken
         elif self._checks > _SETTLED and taken > _MOST_TIMES * self._usual:
             self._library.malloc_trim(0)  # a twentieth of a second for a gigabyte
-            self._usual = max(self._usual, own_bytes())
+            self._checks = 0  # the next steps show what they need now
 
     def _end(self) -> None:
         """From now on, large arrays are mapped and unmapped again; what is free is returned to the kernel."""

@@ -39,16 +39,21 @@ def test_a_sequence_gets_the_same_numbers_in_any_batch() -> None:
     together = attend_by_sequence(query, key, value)
     for row in range(5):
         alone = attend_by_sequence(*(one[row : row + 1].contiguous() for one in (query, key, value)))
-        assert torch.equal(alone[0], together[row])
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
 
 
 def test_it_is_faster_at_lengths_that_leave_many_keys_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     query = torch.zeros(1)
     monkeypatch.setattr(sequence_products, "_has_avx512", lambda: True)
-    lengths = [length for length in range(1, 300) if is_faster_by_sequence(query, length)]
-    assert lengths[0] == 22
-    assert lengths[-1] == 255
-    assert {length % 16 for length in lengths} == set(range(6, 16))
+    for threads, shortest in ((1, 22), (2, 28)):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        lengths = [length for length in range(1, 300) if is_faster_by_sequence(query, length)]
+        assert lengths[0] == shortest
+        assert lengths[-1] == 255
+        assert {length % 16 for length in lengths} == set(range(6, 16))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert not any(is_faster_by_sequence(query, length) for length in range(1, 300))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert not is_faster_by_sequence(query.double(), 31)
     assert not is_faster_by_sequence(query.requires_grad_(), 31)
     with torch.no_grad():
@@ -69,16 +74,23 @@ def test_attention_takes_it_where_it_is_faster_and_nothing_is_masked(monkeypatch
         return attend_by_sequence(q, k, v)
 
     monkeypatch.setattr(attention_module, "attend_by_sequence", counted)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     found = {}
     for has_avx512 in (False, True):
         monkeypatch.setattr(sequence_products, "_has_avx512", lambda has_avx512=has_avx512: has_avx512)
         found[has_avx512] = attention(query, key, value, batch.runs, heads=HEADS)
         assert taken == ([31, 47] if has_avx512 else [])
     torch.testing.assert_close(found[True], found[False], rtol=0, atol=1e-6)
+    with torch.no_grad():  # the runs are written into one result
+        torch.testing.assert_close(
+            attention(query, key, value, batch.runs, heads=HEADS), found[True], rtol=0, atol=1e-6
+        )
     taken.clear()
     attention(query, key, value, batch.runs, heads=HEADS, causal=True)
     attention(query.requires_grad_(), key, value, batch.runs, heads=HEADS)
     assert not taken
     read = Read.at(batch, np.array([0, 31, 32, 62, 94, 141]))
-    some = attention(query.detach()[read.positions], key, value, read.runs, heads=HEADS)
+    with torch.no_grad():
+        some = attention(query[read.positions], key, value, read.runs, heads=HEADS)
     torch.testing.assert_close(some, found[True][read.positions], rtol=0, atol=1e-6)
+    assert not taken, "with fewer queries than keys, the calls cost more"

@@ -74,7 +74,7 @@ def attention(
     keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
     values = torch.split_with_sizes(value, [run.rows * run.length for run in runs])
     contexts: list[Tensor] = []
-    # Without gradients, each run is written to its place; joining copies would take a second pass over all of them.
+    # Without gradients, each run is written into the result; concatenating them later would copy all of them again.
     joined = None if len(runs) == 1 or torch.is_grad_enabled() else torch.empty_like(query)
     taken = 0
     for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
@@ -98,7 +98,7 @@ def attention(
                     probabilities.extend(weights.detach().unbind(0))
             elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
                 context = attention_in_parts(q, k, v, mask)
-            elif mask is None and is_faster_by_sequence(run_query, run.length):
+            elif mask is None and run.queries == run.length and is_faster_by_sequence(run_query, run.length):
                 context = attend_by_sequence(q, k, v)
             else:
                 context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
