@@ -142,7 +142,8 @@ class LanguageModeling(Workload):
                 TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
                 for backward in directions
             )
-            self._held_out_unigram = None if unigram is None else unigram_loss(unigram, held_out)
+            if unigram is not None:
+                self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
         # The state before a step, by step: only that of the last one and of the one after it.
         self._states: dict[int, dict[str, Tensor]] = {}
         self._changing = threading.Lock()

@@ -1,7 +1,6 @@
 """How a vocabulary splits texts, computed from their word counts alone: each distinct word is split once."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ TOTAL = "total"
 MOST_ROWS = 20
 _LISTED = 5
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
-_SPARE = re.compile(r"\[unused\d+\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +158,7 @@ def vocabulary_report(
         ids, lengths = encoded.ids, encoded.lengths
     cuts = _Cuts(vocabulary, every, ids, lengths, end_of_word)
     rows = [cuts.figures(name, words, words.places_in(every)) for name, words in texts.items()]
-    spare = sum(_SPARE.fullmatch(piece) is not None for piece in vocabulary.pieces)
+    spare = len(vocabulary.spare_ids)
     used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
     return VocabularyReport(
         texts=tuple(rows),
