@@ -312,7 +312,7 @@ def _require_place(path: Path, replace: FolderKind | bool) -> None:
         )
     if not replace:
         raise InputError(
-            expected=f"no folder at '{path}'", found="one that exists", fix="choose another folder or remove this one"
+            expected=f"no folder at '{path}'", found="one that exists", fix="choose another folder, or add --replace"
         )
     if isinstance(replace, FolderKind) and not replace.fits(path):
         marks = " or ".join(" with ".join(patterns) for patterns in replace.marks)
