@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.addresses import address_of
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.errors import CheckpointError, InputError, reason_of
 
 PARTIAL_SUFFIX = ".partial"
 _POINTER = b"version https://git-lfs.github.com/"
@@ -213,7 +213,7 @@ def read_json(path: Path) -> Any:
         raise InputError(expected=f"a JSON file at '{path}'", found="no such file", fix="check the path") from None
     except OSError as error:
         raise InputError(
-            expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check the path and its permissions"
+            expected=f"a readable file at '{path}'", found=reason_of(error), fix="check the path and its permissions"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(

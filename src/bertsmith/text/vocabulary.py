@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.errors import InputError, VocabularyError
+from bertsmith.errors import InputError, VocabularyError, reason_of
 from bertsmith.files import atomic_file, digest_bytes
 from bertsmith.text.characters import HUGGINGFACE
 from bertsmith.text.letter_marks import is_accent
@@ -99,7 +99,7 @@ class Vocabulary:
         except OSError as error:
             raise InputError(
                 expected=f"a vocabulary at '{path}'",
-                found=str(error.strerror),
+                found=reason_of(error),
                 fix="check the path and its permissions",
             ) from None
         try:
