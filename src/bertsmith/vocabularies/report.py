@@ -19,6 +19,7 @@ TOTAL = "total"
 # With more texts, their rows are in the report file only.
 MOST_ROWS = 20
 _LISTED = 5
+_MANY_SPARE = 0.5  # fraction of a vocabulary that is worth a word of advice
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
 
 
@@ -122,6 +123,12 @@ class VocabularyReport:
             more = len(self.missing_characters) - len(shown)
             tail = f" and {more} more" if more else ""
             table.append(f"characters that are not pieces, so their words may be [UNK]: {' '.join(shown)}{tail}")
+        if self.spare > _MANY_SPARE * self.size:
+            used = self.size - self.spare
+            table.append(
+                f"advice: these texts are too short for {self.size:,} pieces, and all but {used:,} are spare; with a "
+                "smaller --size, a model is smaller and trains faster"
+            )
         return table
 
 
