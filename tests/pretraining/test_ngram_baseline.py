@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bertsmith.corpus.checks import entropy
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.losses import unigram_loss
 from bertsmith.pretraining.ngram_baseline import NgramBaseline

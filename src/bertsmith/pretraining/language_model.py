@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertsmith.corpus.checks import entropy
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler

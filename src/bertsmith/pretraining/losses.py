@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.corpus.checks import smoothed_frequencies
+from bertsmith.corpus.frequencies import smoothed_frequencies
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.our_names import PREFIX, part_of, plain
 from bertsmith.pretraining.objectives import Objective

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from bertsmith.corpus.checks import smoothed_frequencies
+from bertsmith.corpus.frequencies import smoothed_frequencies
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.stream import Documents
 from bertsmith.progress import Progress, counted

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertsmith.corpus.checks import entropy
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.noise import Noise, noise_for
