@@ -31,7 +31,7 @@ PROBE_PENALTY = 10.0
 
 def baseline_scores(rows: HeldOutRows, corpus: Corpus) -> dict[str, dict[str, float]]:
     """Loss in nats and top-5 share of the unigram and the bigram model of the training documents."""
-    unigram, bigram = rows.counted_scores(NgramBaseline.of(corpus, len(corpus.vocabulary)))
+    unigram, bigram = rows.counted_scores(NgramBaseline.of(corpus, len(corpus.vocabulary), corpus.vocabulary.spare_ids))
     return {
         name: {"loss": round(scores.loss, 4), "top5": round(scores.top, 4)}
         for name, scores in (("unigram", unigram), ("bigram", bigram))

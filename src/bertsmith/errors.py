@@ -96,6 +96,17 @@ class CutWarning(UserWarning):
     """
 
 
+def reason_of(error: OSError) -> str:
+    """What the operating system found in place of a file, as a part of a message.
+
+    >>> reason_of(FileNotFoundError(2, "No such file or directory"))
+    'nothing there'
+    >>> reason_of(PermissionError(13, "Permission denied"))
+    'permission denied'
+    """
+    return "nothing there" if isinstance(error, FileNotFoundError) else str(error.strerror or error).lower()
+
+
 def nearest(name: object, known: Iterable[str]) -> str:
     """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.addresses import address_of
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.errors import CheckpointError, InputError, reason_of
 
 PARTIAL_SUFFIX = ".partial"
 _POINTER = b"version https://git-lfs.github.com/"
@@ -213,7 +213,7 @@ def read_json(path: Path) -> Any:
         raise InputError(expected=f"a JSON file at '{path}'", found="no such file", fix="check the path") from None
     except OSError as error:
         raise InputError(
-            expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check the path and its permissions"
+            expected=f"a readable file at '{path}'", found=reason_of(error), fix="check the path and its permissions"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(
@@ -312,7 +312,7 @@ def _require_place(path: Path, replace: FolderKind | bool) -> None:
         )
     if not replace:
         raise InputError(
-            expected=f"no folder at '{path}'", found="one that exists", fix="choose another folder or remove this one"
+            expected=f"no folder at '{path}'", found="one that exists", fix="choose another folder, or add --replace"
         )
     if isinstance(replace, FolderKind) and not replace.fits(path):
         marks = " or ".join(" with ".join(patterns) for patterns in replace.marks)

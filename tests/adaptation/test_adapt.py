@@ -294,7 +294,7 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused("room for the", VocabularyError, texts=[letters], task="classification", train=labelled, from_scratch=True)
     refused("held-out fraction above 0", ConfigError, held_out=0.0)
     refused("minutes with --minutes, or give --steps", ConfigError, steps=None, minutes=1e-4)
-    refused("No such file", InputError, texts=[tmp_path / "nothing.txt"])
+    refused("found nothing there", InputError, texts=[tmp_path / "nothing.txt"])
     refused(
         "a language model|predicts masked pieces", ConfigError, model=write_base_model(tmp_path / "gpt", "openai-gpt")
     )

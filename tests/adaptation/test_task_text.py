@@ -160,7 +160,7 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
     (tmp_path / "other.csv").write_text("text\nthe film\n", encoding="utf-8")
     refused("at least 64 tokens, one row.*found 5 tokens", InputError, tmp_path / "short.txt")
     refused("found the table", InputError, tmp_path / "other.csv")
-    refused("no such file|No such file", InputError, tmp_path / "nothing.txt")
+    refused("no such file|nothing there", InputError, tmp_path / "nothing.txt")
     refused("found both", ConfigError, text, continue_minutes=1.0)
     few = {"continue_minutes": 1e-4, "continue_steps": None}
     refused("with --continue-minutes, or give --continue-steps instead", ConfigError, text, **few)

@@ -200,6 +200,25 @@ def test_without_network_and_cache_the_error_says_how_to_get_the_model(tmp_path)
             resolve(ID, cache=tmp_path, offline=offline)
 
 
+def test_a_misspelled_folder_is_named_instead_of_the_hub(hub, tmp_path, monkeypatch):
+    (tmp_path / "my-mail-run/model").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    meant = r"did you mean 'my-mail-run/model'\?$"
+    with pytest.raises(InputError, match=meant) as failure:
+        resolve("my-mail-rn/model", cache=tmp_path / "cache", offline=True)
+    assert "hf download" not in str(failure.value)
+    with pytest.raises(InputError, match=meant):
+        resolve("my-mail-rn/modle", cache=tmp_path / "cache", endpoint=hub.endpoint)
+    with pytest.raises(InputError, match=meant):
+        resolve("my-mail-run/modle")
+    with pytest.raises(InputError, match=f"did you mean '{tmp_path}/my-mail-run'"):
+        resolve(tmp_path / "my-mall-run")
+    with pytest.raises(InputError, match=f"hf download {ID}"):
+        resolve(ID, cache=tmp_path / "cache", offline=True)
+    with pytest.raises(InputError, match=r"check the path$"):
+        resolve("your-text")
+
+
 def test_a_hub_that_cannot_be_reached_is_one_error(hub, tmp_path):
     hub.server.shutdown()
     hub.server.server_close()

@@ -62,6 +62,7 @@ def test_a_folder_is_read_back_bit_for_bit(folder, config, tensors, tokenizer):
     assert model.metadata.task == "mlm"
     assert model.parts == PRETRAINING
     assert (model.report.unknown, model.report.missing) == ((), ("classifier", "span"))
+    assert model.report.lines()[-1] == "parts that this model does not have: classifier, span"
     assert len(model.report.mapped) == len(tensors)
 
 

@@ -35,6 +35,7 @@ def test_text_becomes_a_corpus_with_a_report_of_the_checks(run, tmp_path: Path, 
     assert (report["documents"], report["held_out_documents"]) == (corpus.num_documents, held_out.num_documents)
     refused = run(*arguments)
     assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert refused.err.endswith("found one that exists; choose another folder, or add --replace\n")
     assert run(*arguments, "--replace").code == 0
 
 

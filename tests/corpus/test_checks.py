@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from bertsmith.corpus import hashing
 from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.checks import DoctorReport, check_corpus, entropy
+from bertsmith.corpus.checks import DoctorReport, check_corpus
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.normalize import TextRules

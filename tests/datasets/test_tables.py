@@ -159,6 +159,7 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
     [
         ("words\tlabel", "found columns 'words', 'label'; name it with --text-column"),
         ("text\tsentence\tlabel", "candidates are 'text', 'sentence'; name it with --text-column"),
+        ("text", "found columns 'text'; add a label column"),
         ("text\tkind", "found columns 'text', 'kind'; name it with --label-column"),
         ("text\tlabel\tclass", "candidates are 'label', 'class'; name it with --label-column"),
     ],
@@ -355,7 +356,7 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_or_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="found nothing there; check the path"):
         read_texts(tmp_path / "none.csv")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="found a folder"):

@@ -1,5 +1,7 @@
 """The model of several trainings: the average of their weights, and the last training on all labelled examples."""
 
+import contextlib
+import io
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,10 +40,23 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def run(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a few labelled examples and no dev file."""
+    """A run with a few labelled examples and no dev file, and what it said in `run.txt`."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    finetune(base, "classification", out, train=mails, **OPTIONS)
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr("bertsmith.progress._silent", 0)
+        finetune(base, "classification", out, train=mails, **OPTIONS)
+    out.with_suffix(".txt").write_text(said.getvalue(), encoding="utf-8")
     return out
+
+
+def test_the_second_trainings_have_a_name_of_their_own(run: Path) -> None:
+    said = run.with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    which = [line.partition(":")[0] for line in said if " of 3, seed " in line]
+    rounds = [
+        f"{what} {seed} of 3, seed {seed}" for what in ("training", "again on all examples,") for seed in (1, 2, 3)
+    ]
+    assert list(dict.fromkeys(which)) == rounds
 
 
 def tensors_of(folder: Path) -> Mapping[str, Tensor]:

@@ -205,3 +205,4 @@ def test_the_command_falls_back_to_one_scale_per_token(tmp_path: Path, capsys: p
         assert ("each token has its own scale" in capsys.readouterr().err) != is_fixed
         assert (folder / SCALES).exists() == is_fixed
     assert "accuracy in int8 with fixed scales" in report.lines()[1]
+    assert report.lines()[-1] == f"recorded in {folder / 'bertsmith.json'}; use it with --precision int8"

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.errors import CorpusError
+from bertsmith.pretraining.losses import unigram_loss
 from bertsmith.pretraining.ngram_baseline import NgramBaseline
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from oracles.pretraining_oracle import MemoryDocuments
 
 MASK, PIECES = 4, 12
@@ -110,6 +113,28 @@ def test_without_neighbors_the_bigram_model_is_the_unigram_model() -> None:
     scores = model.bigram_scores(tokens, np.array([0, 3, 6]), targets)
     assert scores.loss == pytest.approx(model.unigram_scores(targets).loss)
     assert scores.top == model.unigram_scores(targets).top
+
+
+def test_spare_pieces_take_hardly_any_probability() -> None:
+    words, spare = [5, 6, 5, 6, 7], tuple(range(8, 5000))
+    few, many = NgramBaseline.of(corpus(words), 9, (8,)), NgramBaseline.of(corpus(words), 5000, spare)
+    assert many.unigram_scores(np.array(words)).loss == pytest.approx(few.unigram_scores(np.array(words)).loss)
+    tokens, positions = np.array([2, 5, MASK, 5, 3]), np.array([2])
+    losses = [model.bigram_scores(tokens, positions, np.array([6])).loss for model in (few, many)]
+    assert losses[0] == pytest.approx(losses[1])
+    without = NgramBaseline.of(corpus(words), 5000)
+    assert many.unigram_scores(np.array(words)).loss < 2 < 7 < without.unigram_scores(np.array(words)).loss
+
+
+def test_the_loss_of_frequencies_does_not_depend_on_the_size_of_a_vocabulary_that_is_mostly_spare() -> None:
+    pieces = [*SPECIAL_PIECES, *(f"[unused{number}]" for number in range(7000)), *(f"w{n}" for n in range(40))]
+    vocabulary = Vocabulary(pieces)
+    words = np.array(text(4000, 0)) + 7000
+    counts = np.bincount(words, minlength=len(vocabulary))
+    loss = unigram_loss(counts, corpus(words.tolist()), vocabulary)
+    assert entropy(counts) < loss < entropy(counts) + 0.02
+    everything = NgramBaseline(sp.csr_array((7045, 7045)), counts, spare_ids=vocabulary.spare_ids)
+    assert everything.unigram_scores(words).loss == pytest.approx(loss)
 
 
 def test_a_tie_is_a_miss() -> None:

@@ -62,7 +62,7 @@ def test_a_piece_that_does_not_fit_on_a_line_is_refused(piece: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.txt"):
+    with pytest.raises(InputError, match=r"nowhere\.txt'; found nothing there; check the path"):
         Vocabulary.load(tmp_path / "nowhere.txt")
 
 

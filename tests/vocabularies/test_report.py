@@ -67,6 +67,14 @@ def test_the_lines_are_a_table_with_one_row_per_text_and_the_total() -> None:
     assert "characters that are not pieces" in lines[7]
 
 
+def test_a_vocabulary_that_is_mostly_spare_comes_with_advice() -> None:
+    for spare, is_advised in ((6, False), (7, True)):
+        pieces = [*SPECIAL_PIECES, *(f"[unused{number}]" for number in range(spare)), "t"]
+        *_, last = vocabulary_report(Vocabulary(pieces), {"x": {"t": 1}}).lines()
+        assert last.startswith("advice: these texts are too short for 13 pieces, and all but 6 are") == is_advised
+        assert ("with a smaller --size" in last) == is_advised
+
+
 def test_one_text_has_no_total_and_no_text_is_no_error() -> None:
     lines = vocabulary_report(VOCABULARY, {"x": {"tt": 1}}).lines()
     assert not any(line.startswith(TOTAL) for line in lines)

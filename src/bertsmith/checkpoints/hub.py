@@ -4,6 +4,7 @@ A path that exists is always treated as a path. Without a network, models are re
 makes no requests; the client is loaded on first use.
 """
 
+import difflib
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ STARTER = "starter"
 _STARTER_FOLDER = Path(bertsmith.__file__).parent / "starter"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_CLOSE = 0.8  # minimum similarity of the name of a folder that may have been meant, from 0 to 1
 
 TEXT_FILES = (
     "config.json",
@@ -91,7 +93,7 @@ def resolve(
         raise InputError(
             expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
             found=f"'{source}', which does not exist",
-            fix="check the path",
+            fix=_nearest_folder(str(source)) or "check the path",
         )
     from huggingface_hub import constants
 
@@ -141,7 +143,7 @@ def _fetch(
         raise InputError(
             expected=f"a folder '{id}', or that model from the hub or in its cache",
             found="no such folder, no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
-            fix=f"check the path, or {_how_to_get(id)}",
+            fix=_nearest_folder(id) or f"check the path, or {_how_to_get(id)}",
         ) from None
     except errors.GatedRepoError:
         raise InputError(
@@ -157,13 +159,29 @@ def _fetch(
         raise InputError(
             expected=f"a model '{id}' on the hub, or a folder of that name",
             found="neither",
-            fix="check the spelling, or log in with `hf auth login` if it is private",
+            fix=_nearest_folder(id) or "check the spelling, or log in with `hf auth login` if it is private",
         ) from None
     except (errors.HfHubHTTPError, OSError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
             expected=f"a response from the hub for '{id}'", found=reason or type(error).__name__, fix="try again later"
         ) from None
+
+
+def _nearest_folder(path: str) -> str:
+    """The question whether an existing folder was meant; empty if no path on disk has a similar name in each part."""
+    found = Path(Path(path).anchor)
+    for part in Path(path).relative_to(found).parts:
+        if not (found / part).exists():
+            try:
+                names = [one.name for one in found.iterdir() if one.is_dir()]
+            except OSError:
+                return ""
+            part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
+        if not part:
+            return ""
+        found /= part
+    return f"did you mean '{found}'?"
 
 
 def _how_to_get(id: str) -> str:

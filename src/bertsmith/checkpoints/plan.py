@@ -49,7 +49,7 @@ class LoadReport:
         lines = [f"{self.source}: {len(self.mapped)} tensors mapped"]
         lines += [f"skipped: {', '.join(counts)}"] if counts else []
         lines += [f"unknown, not loaded: {name}" for name in self.unknown]
-        lines += [f"not in this checkpoint: {', '.join(self.missing)}"] if self.missing else []
+        lines += [f"parts that this model does not have: {', '.join(self.missing)}"] if self.missing else []
         return lines + [f"note: {note}" for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:

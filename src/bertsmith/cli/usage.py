@@ -38,6 +38,11 @@ _MEANT = {
     "--question": ("--query",),
     "--validation": ("--dev",),
 }
+# The length of a training: commands count it in steps or in epochs.
+_COUNTS = {
+    **dict.fromkeys(("--steps", "--max-steps", "--num-steps"), "epochs"),
+    **dict.fromkeys(("--epochs", "--num-epochs", "--num-train-epochs"), "steps"),
+}
 # Common names for input files; a command here takes them as an option, as an argument or on stdin.
 _FILES = {
     **dict.fromkeys(("--file", "--input", "--data", "--texts", "--text", "--train", "--dev"), ("--data", "--train")),
@@ -64,7 +69,10 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         known = _options(context)
         found = error.option_name
         nearest = _nearest(found, known)
-        if nearest:
+        other = _COUNTS.get(found.replace("_", "-"), "")
+        if f"--{other}" in known and nearest not in ("--steps", "--epochs"):
+            fix = f"{path} counts {other}: use --{other}"
+        elif nearest:
             fix = f"did you mean {nearest}?"
         elif found in _FILES and misplaced:
             fix = misplaced

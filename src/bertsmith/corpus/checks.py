@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
@@ -299,16 +300,6 @@ def check_corpus(
         casing=corpus.tokenizer.casing_problem or "",
         sources=tuple(corpus.manifest.get("sources", ())),
     )
-
-
-def entropy(counts: npt.NDArray[Any]) -> float:
-    """The entropy in nats of the distribution given by these counts.
-
-    >>> round(entropy(np.array([1, 1, 0, 2])), 4)
-    1.0397
-    """
-    frequencies = counts[counts > 0] / counts.sum()
-    return float(-(frequencies * np.log(frequencies)).sum())
 
 
 def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]) -> Iterator[tuple[str, int]]:

@@ -196,9 +196,10 @@ def read_texts(
             )
         )
     if unlabelled and not skip_unlabelled:
+        line = unlabelled[0].partition(" of ")[0]
         raise InputError(
             expected=f"a label in each row of '{shown(str(path))}'",
-            found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {_line(unlabelled[0])}",
+            found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {line}",
             fix="fill them in, remove the rows, or add --skip-unlabelled",
         )
     if not examples:
@@ -225,10 +226,6 @@ def _refuse_spans(row: Row) -> None:
             found=f"spans in {marked!r}: {brief(row.values[marked])}",
             fix="use --task ner for texts with marked spans, or name the label with --label-column",
         )
-
-
-def _line(place: str) -> str:
-    return place.partition(" of ")[0]
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
@@ -395,6 +392,8 @@ def _only(
     raise InputError(
         expected=f"one column with a known name for the {what} in '{shown(str(path))}'",
         found=show_columns(columns) + (several if found else ""),
-        fix=f"name it with --{option.replace('_', '-')}"
+        fix="add a label column"
+        if what == "label" and len(columns) == 1
+        else f"name it with --{option.replace('_', '-')}"
         + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
     )

@@ -161,7 +161,7 @@ def _prepare(out: Path, texts: Sequence[Path], minutes: float, started: float, s
     if reason := write_labelled(by_label, out / "labelled", seed):
         tell(f"no classifier: {reason}")
     rows = HeldOutRows.of(corpus, length=ROW_LENGTH, rows=SCORED_ROWS)
-    counted = rows.counted_scores(NgramBaseline.of(corpus, len(corpus.vocabulary)))
+    counted = rows.counted_scores(NgramBaseline.of(corpus, len(corpus.vocabulary), corpus.vocabulary.spare_ids))
     return _Prepared(rows=rows, counted=counted, no_classifier=reason)
 
 

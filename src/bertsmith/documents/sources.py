@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.addresses import address_of
-from bertsmith.errors import InputError
+from bertsmith.errors import InputError, reason_of
 from bertsmith.remote import find_files, open_any, require_host
 
 BLOCK_BYTES = 2**20
@@ -155,7 +155,7 @@ def _status(path: Path) -> os.stat_result:
     except OSError as error:
         raise InputError(
             expected=f"a file or folder at '{path}'",
-            found=str(error.strerror),
+            found=reason_of(error),
             fix="check the path and its permissions",
         ) from None
 
@@ -174,7 +174,7 @@ def _walk(folder: Path) -> Iterator[Source | Skipped]:
             else:
                 yield _of_entry(entry)
         except OSError as error:  # a link to itself, or a file that has just been removed
-            yield Skipped(entry.path, str(error.strerror).lower())
+            yield Skipped(entry.path, reason_of(error))
 
 
 def _entries(folder: Path) -> "Iterator[os.DirEntry[str]]":
@@ -182,7 +182,7 @@ def _entries(folder: Path) -> "Iterator[os.DirEntry[str]]":
         return iter(sorted(os.scandir(folder), key=lambda entry: entry.name))
     except OSError as error:
         raise InputError(
-            expected=f"a readable folder at '{folder}'", found=str(error.strerror), fix="check its permissions"
+            expected=f"a readable folder at '{folder}'", found=reason_of(error), fix="check its permissions"
         ) from None
 
 
@@ -268,7 +268,7 @@ class SourceStream:
             try:
                 file = self._stack.enter_context(open_any(self.source.name))
             except OSError as error:
-                what = "a folder" if isinstance(error, IsADirectoryError) else str(error.strerror)
+                what = "a folder" if isinstance(error, IsADirectoryError) else reason_of(error)
                 raise UnreadableError(what) from None
         self._raw = _DigestingFile(file)
         buffered = io.BufferedReader(self._raw, BLOCK_BYTES)

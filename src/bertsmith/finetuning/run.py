@@ -161,7 +161,7 @@ def _finetune(
             tell(line)
         baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
 
-        results = _train_seeds(job, run.path, range(count), count, rank, resume=resume, alone=alone)
+        results = _train_seeds(job, run.path, range(count), rank, "training", resume=resume, alone=alone)
         kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
         again: Refit | None = None
         if trains_on_all(job):
@@ -169,7 +169,8 @@ def _finetune(
             parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
             tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
             folder = run.path / ALL_FOLDER
-            again = every, _train_seeds(every, folder, parts, count, rank, resume=resume, alone=alone)
+            what = "again on all examples,"
+            again = every, _train_seeds(every, folder, parts, rank, what, resume=resume, alone=alone)
 
         def finish() -> FinetuningResult:
             assert baselines is not None, "rank 0 computed them"
@@ -180,18 +181,20 @@ def _finetune(
 
 
 def _train_seeds(
-    job: FinetuningJob, out: Path, numbers: Sequence[int], count: int, rank: Rank, *, resume: bool, alone: bool
+    job: FinetuningJob, out: Path, numbers: Sequence[int], rank: Rank, what: str, *, resume: bool, alone: bool
 ) -> list[Trained]:
     """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
 
     Args:
-        numbers: which of `count` seeds.
+        numbers: which seeds, counted from 0.
+        what: how the name of a training begins.
         alone: whether each process trains whole seeds by itself.
     """
 
     def trained(number: int, who: Rank, *, again: bool) -> Trained:
         seed = job.training.seed + number
-        label = f"training {number + 1} of {count}, seed {seed}" if count > 1 else "training"
+        which = f"{what} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
+        label = which if len(numbers) > 1 else what.removesuffix(",")
         return _train_seed(job, out, seed, again, label, who)
 
     if not alone:

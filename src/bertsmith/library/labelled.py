@@ -179,7 +179,7 @@ class Int8Report:
             if trial.cosine is not None and self.metric != COSINE:
                 cosine = f" (mean cosine of the vectors to fp32: {trial.cosine:.4f})"
             lines.append(f"{self.metric} in int8{scales}{kept}: {trial.score:.4f}{cosine}")
-        return [*lines, f"recorded in {self.path}"]
+        return [*lines, f"recorded in {self.path}; use it with --precision int8"]
 
 
 def quantize(

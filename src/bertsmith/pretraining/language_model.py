@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertsmith.corpus.checks import entropy
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.errors import CheckpointError
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
@@ -142,7 +142,8 @@ class LanguageModeling(Workload):
                 TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
                 for backward in directions
             )
-            self._held_out_unigram = None if unigram is None else unigram_loss(unigram, held_out)
+            if unigram is not None:
+                self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
         # The state before a step, by step: only that of the last one and of the one after it.
         self._states: dict[int, dict[str, Tensor]] = {}
         self._changing = threading.Lock()

@@ -9,10 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.corpus.frequencies import smoothed_frequencies
 from bertsmith.heads.models import EncoderForPreTraining
 from bertsmith.model.our_names import PREFIX, part_of, plain
 from bertsmith.pretraining.objectives import Objective
 from bertsmith.pretraining.stream import Documents
+from bertsmith.text.vocabulary import Vocabulary
 
 
 def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> float:
@@ -27,15 +29,15 @@ def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> fl
     return float(decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers)))
 
 
-def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
+def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents, vocabulary: Vocabulary) -> float:
     """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus.
 
-    Add-one smoothing gives pieces that never occur a probability above 0.
+    The frequencies are smoothed; see `smoothed_frequencies`.
     """
     seen = np.zeros(len(counts), dtype=np.int64)
     for document in range(documents.num_documents):
         seen += np.bincount(documents.document_tokens(document), minlength=len(counts))
-    frequencies = (counts + 1) / (counts + 1).sum()
+    frequencies = smoothed_frequencies(counts, vocabulary.spare_ids)
     return float(-(seen * np.log(frequencies)).sum() / seen.sum())
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from bertsmith.corpus.frequencies import smoothed_frequencies
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.stream import Documents
 from bertsmith.progress import Progress, counted
@@ -63,22 +64,31 @@ class NgramBaseline:
         counts: how often each piece occurs, float64 [V].
         exponent: a, the weight of the neighbors.
         strength: b, how much is lent to the unigram model.
+        spare_ids: pieces of the vocabulary that are not in use; see `smoothed_frequencies`.
     """
 
-    def __init__(self, pairs: sp.csr_array, counts: Floats, *, exponent: float = 0.8, strength: float = 1.0) -> None:
+    def __init__(
+        self,
+        pairs: sp.csr_array,
+        counts: Floats,
+        *,
+        exponent: float = 0.8,
+        strength: float = 1.0,
+        spare_ids: Sequence[int] = (),
+    ) -> None:
         self.pairs, self.counts, self.exponent, self.strength = pairs, counts, exponent, strength
-        # Add-one smoothing gives pieces that never occur a probability above 0.
-        self.unigram = (counts + 1) / (counts + 1).sum()
+        self.unigram = smoothed_frequencies(counts, spare_ids)
         self._ascending = np.sort(self.unigram)
         self._after = _log_gains(pairs, self.unigram, strength)
         self._before = _log_gains(pairs.T.tocsr(), self.unigram, strength)
 
     @classmethod
-    def of(cls, documents: Documents, num_pieces: int) -> "NgramBaseline":
+    def of(cls, documents: Documents, num_pieces: int, spare_ids: Sequence[int] = ()) -> "NgramBaseline":
         """The baseline of the documents, with fitted weights if there are at least two documents.
 
         Args:
             num_pieces: the size of the vocabulary.
+            spare_ids: those of its spare pieces.
 
         Raises:
             CorpusError: the documents contain no tokens.
@@ -98,9 +108,9 @@ class NgramBaseline:
                 fix="build it from files that contain text",
             )
         if not counted_rest[1].any() or not lengths[apart].any():
-            return cls(*together)
-        exponent, strength = _fitted(*counted_rest, documents, apart)
-        return cls(*together, exponent=exponent, strength=strength)
+            return cls(*together, spare_ids=spare_ids)
+        exponent, strength = _fitted(*counted_rest, documents, apart, spare_ids)
+        return cls(*together, exponent=exponent, strength=strength, spare_ids=spare_ids)
 
     def unigram_scores(self, target_ids: Ints, top: int = 5) -> CountedScores:
         """The scores of the unigram model.
@@ -214,14 +224,16 @@ def _parts(number: int) -> Iterator[slice]:
     return (slice(start, start + _SCORED_POSITIONS) for start in range(0, number, _SCORED_POSITIONS))
 
 
-def _fitted(pairs: sp.csr_array, counts: Floats, documents: Documents, apart: Ints) -> tuple[float, float]:
+def _fitted(
+    pairs: sp.csr_array, counts: Floats, documents: Documents, apart: Ints, spare_ids: Sequence[int]
+) -> tuple[float, float]:
     """The weights (a, b) with the lowest loss at random positions of documents that were not counted."""
     tokens = np.concatenate([documents.document_tokens(int(document)) for document in apart])
     rng = generator(0, "n-gram fitting positions")
     positions = rng.choice(len(tokens), size=min(FITTING_POSITIONS, len(tokens)), replace=False)
     result: dict[tuple[float, float], float] = {}
     for strength in STRENGTHS:
-        model = NgramBaseline(pairs, counts, strength=strength)
+        model = NgramBaseline(pairs, counts, strength=strength, spare_ids=spare_ids)
         losses = model.losses_by_exponent(tokens, positions, tokens[positions], EXPONENTS)
         result |= {(exponent, strength): loss for exponent, loss in zip(EXPONENTS, losses, strict=True)}
     return min(result, key=lambda weights: result[weights])

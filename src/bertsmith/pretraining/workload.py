@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertsmith.corpus.checks import entropy
+from bertsmith.corpus.frequencies import entropy
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.noise import Noise, noise_for
@@ -150,7 +150,7 @@ class Pretraining(Workload):
         self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
             if unigram is not None:
-                self._held_out_unigram = unigram_loss(unigram, held_out)
+                self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
             for phase, prefix in zip(self._phases, ("", "long_"), strict=False):
                 fixed = dataclasses.replace(phase.stream.settings, **_EVALUATION)
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.errors import InputError, VocabularyError
+from bertsmith.errors import InputError, VocabularyError, reason_of
 from bertsmith.files import atomic_file, digest_bytes
 from bertsmith.text.characters import HUGGINGFACE
 from bertsmith.text.letter_marks import is_accent
@@ -29,6 +29,7 @@ _WITH_MARKS = re.compile(
     "\u3041-\u3096\u30a1-\u30fa]"
 )
 _SYLLABLE = re.compile("[\uac00-\ud7a3]")
+_SPARE = re.compile(r"\[unused\d+\]")
 _FEW_LETTERS = 5  # fewer may have none of their marks by chance
 
 
@@ -98,7 +99,7 @@ class Vocabulary:
         except OSError as error:
             raise InputError(
                 expected=f"a vocabulary at '{path}'",
-                found=str(error.strerror),
+                found=reason_of(error),
                 fix="check the path and its permissions",
             ) from None
         try:
@@ -117,6 +118,15 @@ class Vocabulary:
         """Writes the pieces to `path`, one per line; `digest` is the digest of these bytes."""
         with atomic_file(Path(path)) as file:
             file.write(self._file_bytes())
+
+    @functools.cached_property
+    def spare_ids(self) -> tuple[int, ...]:
+        """The ids of `[unused0]` and the like, which fill a vocabulary or are reserved for later.
+
+        >>> Vocabulary([*SPECIAL_PIECES, "[unused0]", "a", "[unused12]"]).spare_ids
+        (5, 7)
+        """
+        return tuple(id for id, piece in enumerate(self.pieces) if _SPARE.fullmatch(piece))
 
     @functools.cached_property
     def is_cased(self) -> bool:

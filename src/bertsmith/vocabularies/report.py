@@ -1,7 +1,6 @@
 """How a vocabulary splits texts, computed from their word counts alone: each distinct word is split once."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +19,8 @@ TOTAL = "total"
 # With more texts, their rows are in the report file only.
 MOST_ROWS = 20
 _LISTED = 5
+_MANY_SPARE = 0.5  # fraction of a vocabulary that is worth a word of advice
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
-_SPARE = re.compile(r"\[unused\d+\]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +123,12 @@ class VocabularyReport:
             more = len(self.missing_characters) - len(shown)
             tail = f" and {more} more" if more else ""
             table.append(f"characters that are not pieces, so their words may be [UNK]: {' '.join(shown)}{tail}")
+        if self.spare > _MANY_SPARE * self.size:
+            used = self.size - self.spare
+            table.append(
+                f"advice: these texts are too short for {self.size:,} pieces, and all but {used:,} are spare; with a "
+                "smaller --size, a model is smaller and trains faster"
+            )
         return table
 
 
@@ -160,7 +165,7 @@ def vocabulary_report(
         ids, lengths = encoded.ids, encoded.lengths
     cuts = _Cuts(vocabulary, every, ids, lengths, end_of_word)
     rows = [cuts.figures(name, words, words.places_in(every)) for name, words in texts.items()]
-    spare = sum(_SPARE.fullmatch(piece) is not None for piece in vocabulary.pieces)
+    spare = len(vocabulary.spare_ids)
     used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
     return VocabularyReport(
         texts=tuple(rows),
