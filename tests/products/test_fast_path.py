@@ -113,9 +113,10 @@ def test_torch_jit_computes_the_same_numbers_as_python(precision: str) -> None:
     assert scripted(function) is not function
 
 
-def test_without_torch_jit_python_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("not supported"), SyntaxError("the source has changed")])
+def test_without_torch_jit_python_computes_on(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(function: object) -> None:
-        raise RuntimeError("torch.jit.script is not supported")
+        raise error
 
     scripted.cache_clear()
     monkeypatch.setattr(torch.jit, "script", refuse)
