@@ -45,7 +45,7 @@ def own_bytes() -> int:
 class KeptMemory:
     """Within its block, the C library keeps freed memory of any size; afterwards it returns what is free.
 
-    A process then takes more memory: up to 1.7 times as much was measured (`benchmarks/training_memory.py`). In glibc
+    A process then takes more memory: up to 1.7 times as much in ten steps (`benchmarks/training_memory.py`). In glibc
     2.36 the place of a freed tensor, which is aligned, is often too small for the next one of the same size. In the
     hours of a training, such places add up. `check` returns them when the process has grown by half since its first
     steps.

@@ -2,8 +2,8 @@
 
 In fp32 with AVX-512, the fused kernel takes the exponential of 16 scores at once, as many as fit into a register. What
 is left at the end of a row of scores it takes one by one: for 47 keys and heads of width 32, that costs more than
-everything else together.
-The plain softmax has no such end, and the scores of one sequence stay in the cache between the products.
+everything else together. The plain softmax has no such end, and the scores of one sequence stay in the cache between
+the products.
 `benchmarks/attention_products.py --precision fp32` times both.
 
 Letters: n sequences, A heads, d head width, r queries and s keys of a sequence.
