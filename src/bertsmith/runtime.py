@@ -334,6 +334,11 @@ def _cpu_has_bf16() -> bool:
     return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
+def has_intel_avx512() -> bool:
+    """Whether this is an Intel processor with AVX-512, for which MKL has kernels of its own."""
+    return "Intel" in _processor_name() and "avx512f" in _cpu_flags()
+
+
 @functools.cache
 def _cpu_flags() -> frozenset[str]:
     """The feature flags of the first core as Linux reports them; empty if there are none."""
@@ -362,6 +367,7 @@ def machine() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _processor_name() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

@@ -10,9 +10,9 @@ from torch import Tensor
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
-from bertsmith.products import fast_path
+from bertsmith.products import fast_path, packed_linear
 from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.fast_path import PreparedFastPath, integer_layers, packed_layers, scripted
+from bertsmith.products.fast_path import PreparedFastPath, integer_layers, packed_layers, plain_layers, scripted
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
@@ -24,6 +24,27 @@ RUNTIMES = {
     "bf16": Runtime(device="cpu", precision="bf16"),
     "int8": Runtime(device="cpu", precision="int8", int8_bits=7),
 }
+
+
+def require_packed() -> None:
+    """Skips a test where there are no packed products in fp32."""
+    if not RUNTIMES["fp32"].is_packed:
+        pytest.skip("no packed products in fp32 here")
+
+
+@pytest.fixture(autouse=True)
+def only_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plain weights for few tokens, whatever this processor is best at."""
+    monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: False)
+
+
+@pytest.fixture
+def plain_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain weights for as many as eight tokens."""
+    require_packed()
+    monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: True)
+    for module in (packed_linear, fast_path):
+        monkeypatch.setattr(module, "are_few", lambda x: x.shape[0] <= 8)
 
 
 def prepared(precision: str, kept: tuple[str, ...] = ()) -> BertModel:
@@ -188,3 +209,54 @@ def test_the_layers_are_scripted_after_the_first_calls(monkeypatch: pytest.Monke
     for _ in range(CALLS):
         model(random_batch([4]))
     assert asked == [packed_layers]
+
+
+@pytest.mark.usefixtures("plain_for_few")
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_few_tokens_are_multiplied_by_plain_weights(activation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(fast_path, "scripted", lambda function: asked.append(function) or scripted(function))
+    plain, model = wide_model(hidden_act=activation), wide_model(hidden_act=activation)
+    prepare(model, RUNTIMES["fp32"])
+    other = without_fast_paths(model)
+    for lengths in [[8], [4, 4], [9], [3, 5], [6, 6]] * CALLS:
+        batch = random_batch(lengths)
+        expected = plain(batch)
+        torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(other(batch), expected, rtol=0, atol=1e-5)
+    assert asked == [plain_layers, packed_layers]
+
+
+@pytest.mark.usefixtures("plain_for_few")
+def test_products_of_few_tokens_are_those_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = packed_linear.PackedLinear(torch.randn(5, 7), torch.randn(5), torch.float32)
+    few, many = torch.randn(2, 7), torch.randn(9, 7)
+    twin = copy.deepcopy(layer)
+    for x in (few, many):
+        assert torch.equal(twin(x), layer(x))
+        torch.testing.assert_close(layer(x, plus=layer(x)), 2 * layer(x))
+        torch.testing.assert_close(layer(x, then="relu"), layer(x).relu())
+
+
+def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_packed()
+    monkeypatch.undo()
+    monkeypatch.setattr(packed_linear, "has_intel_avx512", lambda: True)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+
+    def uses(outputs: int, inputs: int, dtype: torch.dtype = torch.float32) -> bool:
+        return packed_linear.PackedLinear(torch.randn(outputs, inputs), torch.randn(outputs), dtype).has_plain
+
+    assert uses(1536, 384)
+    assert uses(384, 1536)
+    assert not uses(768, 768)
+    if RUNTIMES["bf16"].is_packed:
+        assert not uses(8, 8, torch.bfloat16)
+    monkeypatch.setattr(packed_linear, "has_intel_avx512", lambda: False)
+    assert not uses(8, 8)
+
+
+def test_few_are_128_tokens_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    for threads, tokens, few in [(1, 1, True), (1, 128, True), (1, 129, False), (2, 1, False)]:
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert packed_linear.are_few(torch.zeros(tokens, 2)) == few

@@ -2,7 +2,7 @@
 
 A single short text takes a few milliseconds, of which the arithmetic is only a part: the rest are calls. So a layer is
 one function here that makes as few as it can: no modules, no casts of norms, no cases. It computes what `Layer.forward`
-computes, with the same prepared products; `Layer` remains the only one for everything else (training, dropout,
+computes, with the same products; `Layer` remains the only one for everything else (training, dropout,
 attention weights, sequences of several lengths, some positions only, left-to-right models).
 
 The functions are plain Python on tensors. After the first calls `torch.jit` runs them, where torch has it: the same
@@ -26,8 +26,9 @@ from bertsmith.model.layers import ONEDNN_ACTIVATIONS
 from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
-from bertsmith.products.packed_linear import PackedLinear
+from bertsmith.products.packed_linear import PackedLinear, are_few
 
+_NORMS = 4  # tensors of a layer: weight and bias of two norms
 _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
 
 
@@ -35,8 +36,8 @@ class PreparedFastPath:
     """What the lowest layers of a prepared encoder compute for whole sequences of one length; see `fast_path_of`.
 
     Args:
-        function: `packed_layers` or `integer_layers`.
-        layers: for each layer, the arguments of the function for one layer between the hidden states and `rows`.
+        way: how they are computed.
+        way_of_few: returns another way, which is faster for a few tokens; None: there is none.
         heads: A.
         then: the activation.
         epsilon: of the norms.
@@ -45,18 +46,17 @@ class PreparedFastPath:
 
     def __init__(
         self,
-        function: Callable[..., list[Tensor]],
-        layers: list[tuple[Any, ...]],
+        way: "_Way",
+        way_of_few: Callable[[], "_Way"] | None,
         heads: int,
         then: str,
         epsilon: float,
         dtype: torch.dtype,
     ) -> None:
-        self._function, self._heads, self._dtype = function, heads, dtype
-        self._given = [list(values) for values in zip(*layers, strict=True)]
+        self._way, self._way_of_few = way, way_of_few and functools.cache(way_of_few)
+        self._heads, self._dtype = heads, dtype
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
-        self.depth = len(layers)
-        self._calls = 0
+        self.depth = way.depth
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         """None: packed weights can be neither copied nor pickled, and a copy of the encoder works without this."""
@@ -74,12 +74,31 @@ class PreparedFastPath:
         Args:
             hidden: those of `rows` sequences, [T, D].
         """
+        way = self._way if self._way_of_few is None or not are_few(hidden) else self._way_of_few()
+        by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
+        return way(hidden, most, rows, self._heads, by_sequence, *self._end)
+
+
+class _Way:
+    """A function that computes layers, with the parameters of these layers.
+
+    Args:
+        function: `packed_layers`, `plain_layers` or `integer_layers`.
+        layers: for each layer, the arguments of the function for one layer between the hidden states and `rows`.
+    """
+
+    def __init__(self, function: Callable[..., list[Tensor]], layers: list[tuple[Any, ...]]) -> None:
+        self._function = function
+        self.depth = len(layers)
+        self._given = [list(values) for values in zip(*layers, strict=True)]
+        self._calls = 0
+
+    def __call__(self, hidden: Tensor, most: int, *rest: Any) -> list[Tensor]:
         if self._calls < _OFTEN:
             self._calls += 1
             if self._calls == _OFTEN:
                 self._function = scripted(self._function)
-        by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
-        return self._function(hidden, min(most, self.depth), *self._given, rows, self._heads, by_sequence, *self._end)
+        return self._function(hidden, min(most, self.depth), *self._given, *rest)
 
 
 def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFastPath | None:
@@ -96,8 +115,31 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     alike = list(itertools.takewhile(lambda one: one[0] is found[0][0], found))
     if not alike or alike[0][0] is None:
         return None
+    way = _Way(alike[0][0], [given for _, given in alike])
+    packed = [_packed(layer) for layer in encoder.stack[: way.depth]]
+    way_of_few = None
+    if alike[0][0] is packed_layers and all(part.has_plain for parts in packed for part in parts):
+        way_of_few = functools.partial(_way_of_few, [given[0][:_NORMS] for _, given in alike], packed)
     end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
-    return PreparedFastPath(alike[0][0], [given for _, given in alike], *end, dtype)
+    return PreparedFastPath(way, way_of_few, *end, dtype)
+
+
+def _way_of_few(norms: list[list[Tensor]], packed: list[list[PackedLinear]]) -> _Way:
+    """The layers with plain weights: from the parameters of the norms and the products of each."""
+    pairs = [[one for part in parts for one in (part.plain, part.bias)] for parts in packed]
+    return _Way(
+        plain_layers, [([*of_norms, *of_products],) for of_norms, of_products in zip(norms, pairs, strict=True)]
+    )
+
+
+def _products(layer: Layer) -> list[nn.Module]:
+    """Attention output, inner layer, output, then query, key and value, or the three as one."""
+    first = (layer.query, layer.key, layer.value) if layer.together is None else (layer.together,)
+    return cast("list[nn.Module]", [layer.attention_output, layer.intermediate, layer.output, *first])
+
+
+def _packed(layer: Layer) -> list[PackedLinear]:
+    return [part for part in _products(layer) if isinstance(part, PackedLinear)]
 
 
 def _arguments(layer: Layer, dtype: torch.dtype) -> tuple[Callable[..., list[Tensor]] | None, tuple[Any, ...]]:
@@ -105,10 +147,9 @@ def _arguments(layer: Layer, dtype: torch.dtype) -> tuple[Callable[..., list[Ten
     config = layer.config
     if type(layer) is not Layer or config.is_causal or not config.has_biases:
         return None, ()
-    first = (layer.query, layer.key, layer.value) if layer.together is None else (layer.together,)
-    parts = cast("list[nn.Module]", [layer.attention_output, layer.intermediate, layer.output, *first])
+    parts = _products(layer)
     tensors = [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
-    packed = [part for part in parts if isinstance(part, PackedLinear)]
+    packed = _packed(layer)
     integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
     if len(packed) == len(parts):
         return packed_layers, ([*tensors, *(one for part in packed for one in (part.weight, part.bias))],)
@@ -137,6 +178,25 @@ def packed_layers(
     states: list[Tensor] = []
     for number in range(depth):
         hidden = packed_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
+        states.append(hidden)
+    return states
+
+
+def plain_layers(
+    hidden: Tensor,
+    depth: int,
+    tensors: list[list[Tensor]],
+    rows: int,
+    heads: int,
+    by_sequence: bool,
+    name: str,
+    algorithm: str,
+    epsilon: float,
+) -> list[Tensor]:
+    """The hidden states [T, D] after each of the lowest `depth` layers; see `plain_layer`."""
+    states: list[Tensor] = []
+    for number in range(depth):
+        hidden = plain_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
         states.append(hidden)
     return states
 
@@ -193,6 +253,35 @@ def packed_layer(
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
     inner = torch.ops.mkldnn._linear_pointwise(attended, tensors[6], tensors[7], name, [], algorithm)
     summed = torch.ops.mkldnn._linear_pointwise(inner, other=attended, W=tensors[8], B=tensors[9], attr="add")
+    return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
+
+
+def plain_layer(
+    hidden: Tensor,
+    tensors: list[Tensor],
+    rows: int,
+    heads: int,
+    by_sequence: bool,
+    name: str,
+    algorithm: str,
+    epsilon: float,
+) -> Tensor:
+    """The next hidden states [T, D], with the products of few tokens.
+
+    Args:
+        tensors: those of `packed_layer`, with plain weights [K, O].
+        by_sequence, name, algorithm: as in `packed_layer`.
+    """
+    width = hidden.shape[1]
+    parts: list[Tensor] = []
+    for n in range(10, len(tensors), 2):
+        parts.append(torch.addmm(tensors[n + 1], hidden, tensors[n]))
+    context = attended_by(parts, rows, heads, by_sequence)
+    summed = torch.add(hidden, tensors[5]).addmm_(context, tensors[4])
+    attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
+    inner = torch.addmm(tensors[7], attended, tensors[6])
+    inner = F.gelu(inner, approximate=algorithm) if name == "gelu" else torch.relu_(inner)
+    summed = torch.add(attended, tensors[9]).addmm_(inner, tensors[8])
     return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
 
 

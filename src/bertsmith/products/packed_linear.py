@@ -3,6 +3,7 @@
 Letters: T tokens, K inputs, O outputs of a layer.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -10,6 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
+from bertsmith.runtime import has_intel_avx512
+
+_FEW = 128  # tokens; with more, oneDNN is at least as fast
+_WIDEST = 384  # inputs or outputs; larger matrices leave the cache that a core has for itself
 
 
 class CastLinear(PreparedLinear):
@@ -27,21 +32,33 @@ class CastLinear(PreparedLinear):
 class PackedLinear(PreparedLinear):
     """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
 
+    Where MKL multiplies a few tokens faster, they are multiplied by plain weights, which the layer keeps from then on.
+
     Args:
         weight: [O, K].
         bias: [O].
         dtype: of the products, fp32 or bf16; they are accumulated in fp32.
+
+    Attributes:
+        has_plain: whether a few tokens are multiplied by plain weights.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        self.weight = self._packed(weight.detach().to(dtype).contiguous())
+        plain = weight.detach().to(dtype).contiguous()
+        self.weight = self._packed(plain)
         self.bias = bias.detach().to(dtype)
+        self.has_plain = _is_faster_plain(plain)
 
     def _packed(self, weight: Tensor) -> Tensor:
         # Without a number of tokens: the layout is as good for a thousand, and better for the few of a single text.
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
         return packed
+
+    @functools.cached_property
+    def plain(self) -> Tensor:
+        """The plain weights, [K, O]."""
+        return self.weight.to_dense().T.contiguous()
 
     def __getstate__(self) -> dict[str, Any]:
         """The layer with plain weights: packed ones can be neither copied nor pickled."""
@@ -54,6 +71,10 @@ class PackedLinear(PreparedLinear):
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
         x = x.to(self.bias.dtype)
+        if self.has_plain and are_few(x):
+            if plus is not None and plus.dtype == x.dtype:
+                return torch.add(plus, self.bias).addmm_(x, self.plain)
+            return finished(torch.addmm(self.bias, x, self.plain), then, plus)
         if plus is not None and plus.dtype == x.dtype:
             mapped = torch.ops.mkldnn._linear_pointwise.binary(x, plus, self.weight, self.bias, "add")
         else:
@@ -62,3 +83,18 @@ class PackedLinear(PreparedLinear):
             mapped = finished(mapped, None, plus)
         assert isinstance(mapped, Tensor)
         return mapped
+
+
+def are_few(x: Tensor) -> bool:
+    """Whether these are few enough tokens [T, K] for plain weights: where one thread computes, up to 128."""
+    return x.shape[0] <= _FEW and torch.get_num_threads() == 1
+
+
+def _is_faster_plain(weight: Tensor) -> bool:
+    """Whether MKL multiplies a few tokens by these weights [O, K] faster than oneDNN by packed ones, with one thread.
+
+    For narrow layers on an Intel processor with AVX-512; see docs/decisions/0014-inference-engine.md.
+    """
+    if weight.dtype != torch.float32 or min(weight.shape) > _WIDEST:
+        return False
+    return has_intel_avx512() and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
