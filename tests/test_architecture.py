@@ -48,10 +48,11 @@ OPTIONAL = {
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
-    "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
+    "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
     "bertsmith.adaptation.task_text", "bertsmith.reports.pictures", "bertsmith.inference.n_grams",
+    "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
@@ -311,3 +312,29 @@ for name in ("", *(command.name for command in COMMANDS)):
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("finetune --task spam --model {here}/modle --out {here}/run", "did you mean '{here}/model'?"),
+        ("finetune --task spam --model starter --train {here}/mail.csv --out {here}/run", "'{here}/mails.csv'?"),
+        ("finetune --task spamm --model starter --out {here}/run", "did you mean 'spam'?"),
+    ],
+)
+def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, words: str, told: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "mails.csv").write_text("text,label\n", encoding="utf-8")
+    program = f"""
+import sys
+sys.argv = ["bertsmith", *{words.format(here=tmp_path).split()!r}]
+from bertsmith.cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 1
+assert "torch" not in sys.modules
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1), result.stderr
+    assert told.format(here=tmp_path) in result.stderr

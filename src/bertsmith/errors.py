@@ -18,7 +18,10 @@ are `assert` statements, never part of this tree.
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+_CLOSE = 0.8  # minimum similarity of a name in a path that may have been meant, from 0 to 1
 
 
 class BertsmithError(Exception):
@@ -118,3 +121,26 @@ def nearest(name: object, known: Iterable[str]) -> str:
     names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(map(repr, names))}"
+
+
+def nearest_path(path: Path | str, *, folders: bool = False) -> str:
+    """The fix for a path that does not exist: whether a similar one was meant, with a similar name in each part.
+
+    Args:
+        folders: look for folders only.
+
+    Returns:
+        The question, or nothing if there is no such path.
+    """
+    found = Path(Path(path).anchor)
+    for part in Path(path).relative_to(found).parts:
+        if not (found / part).exists():
+            try:
+                names = [one.name for one in found.iterdir() if one.is_dir() or not folders]
+            except OSError:
+                return ""
+            part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
+        if not part:
+            return ""
+        found /= part
+    return f"did you mean '{found}'?"

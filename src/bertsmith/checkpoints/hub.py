@@ -4,24 +4,20 @@ A path that exists is always treated as a path. Without a network, models are re
 makes no requests; the client is loaded on first use.
 """
 
-import difflib
 import re
 from pathlib import Path
 
-import huggingface_hub
-
 import bertsmith
 from bertsmith.addresses import address_of
-from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.downloads import kept_copy, local_copy
-from bertsmith.errors import InputError
+from bertsmith.errors import InputError, nearest_path
+from bertsmith.model_files.metadata import WEIGHT_FILES
 
 STARTER = "starter"
 """The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""
 _STARTER_FOLDER = Path(bertsmith.__file__).parent / "starter"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_CLOSE = 0.8  # minimum similarity of the name of a folder that may have been meant, from 0 to 1
 
 TEXT_FILES = (
     "config.json",
@@ -52,6 +48,20 @@ def is_hub_id(source: Path | str) -> bool:
     text = str(source)
     # "runs/modle" with an existing folder "runs" is a typo and no reason to contact a server.
     return bool(_ID.fullmatch(text)) and not Path(text).exists() and not Path(text).parent.exists()
+
+
+def require_source(source: Path | str) -> None:
+    """Returns if `source` can be a model: a path that exists, an address, "starter" or an id.
+
+    Raises:
+        InputError: it cannot.
+    """
+    if not (Path(source).exists() or address_of(source) or str(source) == STARTER or is_hub_id(source)):
+        raise InputError(
+            expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
+            found=f"'{source}', which does not exist",
+            fix=nearest_path(source, folders=True) or "check the path",
+        )
 
 
 def shown(path: Path) -> str:
@@ -89,12 +99,7 @@ def resolve(
         return kept_copy(address, cache=copies) if offline else local_copy(source, cache=copies)
     if str(source) == STARTER:
         return _STARTER_FOLDER
-    if not is_hub_id(source):
-        raise InputError(
-            expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
-            found=f"'{source}', which does not exist",
-            fix=_nearest_folder(str(source)) or "check the path",
-        )
+    require_source(source)
     from huggingface_hub import constants
 
     constants.HF_HUB_DISABLE_TELEMETRY = True
@@ -120,11 +125,11 @@ def _fetch(
     revision: str | None,
     offline: bool,
 ) -> Path:
-    from huggingface_hub import errors
+    from huggingface_hub import errors, snapshot_download
 
     try:
         return Path(
-            huggingface_hub.snapshot_download(
+            snapshot_download(
                 id,
                 revision=revision,
                 allow_patterns=patterns,
@@ -143,7 +148,7 @@ def _fetch(
         raise InputError(
             expected=f"a folder '{id}', or that model from the hub or in its cache",
             found="no such folder, no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
-            fix=_nearest_folder(id) or f"check the path, or {_how_to_get(id)}",
+            fix=nearest_path(id, folders=True) or f"check the path, or {_how_to_get(id)}",
         ) from None
     except errors.GatedRepoError:
         raise InputError(
@@ -159,29 +164,13 @@ def _fetch(
         raise InputError(
             expected=f"a model '{id}' on the hub, or a folder of that name",
             found="neither",
-            fix=_nearest_folder(id) or "check the spelling, or log in with `hf auth login` if it is private",
+            fix=nearest_path(id, folders=True) or "check the spelling, or log in with `hf auth login` if it is private",
         ) from None
     except (errors.HfHubHTTPError, OSError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
             expected=f"a response from the hub for '{id}'", found=reason or type(error).__name__, fix="try again later"
         ) from None
-
-
-def _nearest_folder(path: str) -> str:
-    """The question whether an existing folder was meant; empty if no path on disk has a similar name in each part."""
-    found = Path(Path(path).anchor)
-    for part in Path(path).relative_to(found).parts:
-        if not (found / part).exists():
-            try:
-                names = [one.name for one in found.iterdir() if one.is_dir()]
-            except OSError:
-                return ""
-            part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
-        if not part:
-            return ""
-        found /= part
-    return f"did you mean '{found}'?"
 
 
 def _how_to_get(id: str) -> str:

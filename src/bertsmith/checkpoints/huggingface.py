@@ -24,13 +24,20 @@ from bertsmith.checkpoints.model_folder import (
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
-from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
+from bertsmith.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import READER, whole
 from bertsmith.model.parameter_names import Match, ParameterNames
-from bertsmith.model_files.metadata import SIMILARITY, WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
+from bertsmith.model_files.metadata import (
+    SAFETENSORS,
+    SIMILARITY,
+    WHOLE_ROWS,
+    ModelMetadata,
+    read_metadata,
+    write_metadata,
+)
 from bertsmith.model_files.tokenizer_files import with_rules, with_segments
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.normalize import TextRules

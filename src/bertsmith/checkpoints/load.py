@@ -8,10 +8,9 @@ from typing import Literal
 
 from bertsmith.checkpoints import allennlp, google, hub, huggingface
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_outside
-from bertsmith.model_files.metadata import is_n_gram_folder
+from bertsmith.model_files.metadata import WEIGHT_FILES, is_n_gram_folder
 from bertsmith.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.normalize import TextRules
 

@@ -6,11 +6,11 @@ A list, not a downloader: `local_copies` finds those that are on this machine.
 import dataclasses
 from pathlib import Path
 
-from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.encoders.roberta import RobertaConfig
 from bertsmith.errors import InputError
 from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model_files.metadata import WEIGHT_FILES
 
 _UNCASED, _CASED, _MULTILINGUAL_CASED, _MULTILINGUAL_UNCASED, _CHINESE = 30522, 28996, 119547, 105879, 21128
 

@@ -19,12 +19,10 @@ from torch import Tensor
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
+from bertsmith.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
 from bertsmith.processes.sharding import own_rows, whole
 from bertsmith.tensor_file import write_tensors
 
-SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
-# In search order; an index lists the files of a model that is split into shards.
-WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
 # The files that identify a model folder, so that no other folder is ever overwritten by one.
 MODEL_FOLDER = FolderKind(
     "a model",

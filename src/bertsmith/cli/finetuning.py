@@ -18,6 +18,7 @@ from bertsmith.cli.options import (
     label_map,
     own_head,
     print_table,
+    require_inputs,
     say,
 )
 
@@ -111,6 +112,11 @@ def finetune(
     Several processes of torchrun train whole seeds each if there are at least as many seeds as processes, and whole
     trials of --search; otherwise they share every step.
     """
+    from bertsmith.tasks.named_tasks import task_name
+
+    task = task_name(task)
+    require_inputs(model, train, dev, continue_on)
+
     from bertsmith.finetuning.run import summary_lines
     from bertsmith.library.training import finetune as run_finetuning
     from bertsmith.results.finished_run import TABLE_FILE, table_cells

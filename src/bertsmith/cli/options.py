@@ -14,6 +14,7 @@ import typer
 
 from bertsmith.addresses import address_of
 from bertsmith.downloads import local_copy
+from bertsmith.errors import InputError, nearest_path
 from bertsmith.files import require_local
 from bertsmith.progress import counted, visible
 from bertsmith.settings import help_lines, require
@@ -238,6 +239,21 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
     from bertsmith.library.own_heads import head_from_file
 
     return head_from_file(place)
+
+
+def require_inputs(model: str, *paths: Path | None) -> None:
+    """Returns if a model and files are there; a command asks this before it imports torch, which takes seconds.
+
+    Raises:
+        InputError: one is missing.
+    """
+    from bertsmith.checkpoints.hub import require_source
+
+    require_source(model)
+    for path in paths:
+        if path is not None and not path.exists():
+            fix = nearest_path(path) or "check the path"
+            raise InputError(expected=f"a file or folder at '{path}'", found="nothing there", fix=fix)
 
 
 def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:

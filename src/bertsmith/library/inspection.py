@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.errors import BertsmithError
@@ -80,8 +81,6 @@ class ModelReport:
 
     def lines(self) -> list[str]:
         """The report as lines of text."""
-        from bertsmith.checkpoints.hub import shown
-
         lines = [f"{shown(self.path)}: {self.what}"]
         lines.append("sizes: " + ", ".join(f"{name} {value:,}" for name, value in self.sizes.items()))
         lines += [f"labels: {', '.join(self.labels)}"] if self.labels else []

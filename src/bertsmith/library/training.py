@@ -31,6 +31,7 @@ from bertsmith.locks import require_new_or_started, require_new_run
 from bertsmith.model.our_names import MARGIN
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
+from bertsmith.pretraining.report import write_report as write_curves
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -327,8 +328,6 @@ def write_report(
         InputError: `out` does not end in .html, is not a page, or exists and `replace` is False.
         BertsmithError: a folder contains no run, or the runs cannot be compared.
     """
-    from bertsmith.pretraining.report import write_report as write_curves
-
     paths, place = [Path(run) for run in runs], None if out is None else Path(out)
     usual = page_place(paths)
     require_output(place or usual, PAGE, replace=replace, may_exist=place is None or place.resolve() == usual.resolve())

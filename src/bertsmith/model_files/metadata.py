@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 METADATA = "bertsmith.json"
 METADATA_FORMAT = 1
+SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
+# In search order; an index lists the files of a model that is split into shards.
+WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
 NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a linear model
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured

@@ -27,6 +27,7 @@ from bertsmith.pretraining.fit import check_fit, check_precision, check_rules, c
 from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.language_model import LanguageModeling
 from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.report import write_report
 from bertsmith.pretraining.running_text import warn_without_running_text
 from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter_versions, warn_of_words
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -209,8 +210,6 @@ def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, v
 
 
 def _write_report(run: Path) -> None:
-    from bertsmith.pretraining.report import write_report  # loads matplotlib
-
     write_report([run])
 
 

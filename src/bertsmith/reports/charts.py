@@ -1,7 +1,7 @@
 """Charts as inline SVG that takes the text color of the page around it.
 
-This module loads matplotlib, so callers import it only where they draw. Names of runs and labels are not drawn here;
-the page shows them in legends and tables.
+Matplotlib is imported where it draws, since its import takes a third as long as that of torch. Names of runs and labels
+are not drawn here; the page shows them in legends and tables.
 """
 
 import io
@@ -9,12 +9,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Readable on white and on near-black.
 COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0761f", "#7f7f7f")
@@ -57,7 +55,9 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
         from_zero: start the y axis at 0.
     """
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: "Axes") -> None:
+        from matplotlib.ticker import EngFormatter, MaxNLocator
+
         for one in series:
             _draw(axes, one)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
@@ -93,7 +93,7 @@ def diagonal_chart(
     room = 0.05 * (max(finite) - min(finite)) or 0.5
     low, high = limits or (min(finite) - room, max(finite) + room)
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: "Axes") -> None:
         axes.plot([low, high], [low, high], color=COLORS[-1], linewidth=1.2, linestyle=(0, (5, 4)))
         if joined:
             _draw(axes, Series(x=x, y=y, color=COLORS[0], style="points"))
@@ -106,8 +106,11 @@ def diagonal_chart(
     return _svg(draw, x_label, y_label, height=4.4)
 
 
-def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: float) -> str:
+def _svg(draw: "Callable[[Axes], None]", x_label: str, y_label: str, *, height: float) -> str:
     """The chart that `draw` puts on the axes, as SVG text without date and size; `height` in inches."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(
         {
             "svg.fonttype": "none",
@@ -163,7 +166,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _draw(axes: Axes, one: Series) -> None:
+def _draw(axes: "Axes", one: Series) -> None:
     x, y = thinned(one.x, one.y)
     if one.style == "level":
         axes.plot(x, y, color=one.color, linewidth=1.4, linestyle=(0, (5, 4)))

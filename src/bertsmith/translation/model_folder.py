@@ -5,12 +5,12 @@ from pathlib import Path
 import torch
 
 from bertsmith.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
-from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
+from bertsmith.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
 from bertsmith.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder_decoder import EncoderDecoder
-from bertsmith.model_files.metadata import CARD, ModelMetadata, read_metadata, write_metadata
+from bertsmith.model_files.metadata import CARD, SAFETENSORS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.model_files.tokenizer_files import read_tokenizer
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.tokenizer import Tokenizer
