@@ -96,7 +96,10 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
         "trained_on_dev": True,
         "steps": 30,
     }
+    every_one = [*report["runs"], *report["again"]]
+    steps, tokens = (sum(one[name] for one in every_one) for name in ("steps", "tokens"))
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"| fine-tuning, 6 times | {steps:,} | {tokens:,} |" in card
     assert "On 4 labelled examples that were held out; the model was then trained again, on these as well" in card
     assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
 
@@ -113,6 +116,8 @@ def test_what_is_reported_is_the_average_without_the_held_out_examples(run: Path
     page = write_finetuning_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "average" in page
     assert "the best training" not in page
+    assert "fine-tuning, all of 3 trainings" in page
+    assert "again on all examples, 3 trainings" in page
 
 
 def test_a_stopped_last_training_resumes_to_the_same_model(run: Path, base: str, mails: Path, tmp_path: Path) -> None:

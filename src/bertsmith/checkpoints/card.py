@@ -274,7 +274,8 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:
-    shown = {name: value for name, value in metadata.training.items() if name != "collapsed"}
+    apart = ("collapsed", "total_steps", "total_tokens")  # shown elsewhere
+    shown = {name: value for name, value in metadata.training.items() if name not in apart}
     known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in shown.items()]
     if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
         pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
@@ -294,12 +295,14 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
 
     In steps and tokens, which depend on the data and the settings alone; seconds are in the report of the run.
     """
-    steps, tokens = metadata.training.get("steps"), metadata.training.get("tokens")
+    training = metadata.training
+    steps, tokens = (training.get(f"total_{name}", training.get(name)) for name in ("steps", "tokens"))
     if metadata.spec is None or not isinstance(steps, int) or not isinstance(tokens, int):
         return
+    stage = f"fine-tuning, {training['trainings']} times" if "trainings" in training else "fine-tuning"
     before = metadata.steps, metadata.tokens
     counts = [f"{count:,}" if isinstance(count, int) else "not recorded" for count in before]
-    rows = [f"| pre-training | {counts[0]} | {counts[1]} |", f"| fine-tuning | {steps:,} | {tokens:,} |"]
+    rows = [f"| pre-training | {counts[0]} | {counts[1]} |", f"| {stage} | {steps:,} | {tokens:,} |"]
     text = "\n".join(("## Cost", "", "| | steps | tokens |", "|---|---|---|", *rows))
     if isinstance(metadata.tokens, int) and metadata.tokens:
         text += f"\n\nFine-tuning read {tokens / metadata.tokens:.3g} times as many tokens as pre-training."

@@ -184,3 +184,14 @@ def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict
     """
     several = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
     return several if writer is job else {**several, "dev_examples": len(job.data.dev), "trained_on_dev": True}
+
+
+def cost_of(results: Sequence[SeedResult]) -> dict[str, int]:
+    """What the metadata of a model that is kept says of the cost of all trainings; nothing for a single one."""
+    if len(results) < 2:
+        return {}
+    return {
+        "trainings": len(results),
+        "total_steps": sum(one.steps for one in results),
+        "total_tokens": sum(one.tokens for one in results),
+    }

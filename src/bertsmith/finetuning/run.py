@@ -25,6 +25,7 @@ from bertsmith.finetuning.merging import (
     Refit,
     Trained,
     best_of,
+    cost_of,
     kept_of,
     origin_of,
     refitted,
@@ -283,7 +284,8 @@ def _finish(
     final = None if again is None else refitted(kept, again)
     writer, weights, result = final or (job, kept.folder, kept.result)
     model = load_for_task(weights, job.head, keep_head=True, mapped=True).model
-    writer.write_model(run.model, model, spec, result, origin_of(job, kept, writer))
+    every = [*results, *(one for _, one, _ in (again[1] if again else ()))]
+    writer.write_model(run.model, model, spec, result, {**origin_of(job, kept, writer), **cost_of(every)})
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
@@ -304,6 +306,7 @@ def _finish(
         "best": kept.name,
         **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
         **({} if final is None else {"trained_on_all": len(writer.data.train)}),
+        **({} if again is None else {"again": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
         "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),

@@ -123,10 +123,13 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
             ("pre-training", run.report.get("pretraining", {})),  # missing in older reports
             *(("fine-tuning, the best training", one) for one in of_best),  # none where an average was kept
         ]
+        names = ("steps", "tokens", "seconds")
         if len(run.report["runs"]) > 1:
-            names = ("steps", "tokens", "seconds")
             total = {name: sum(one[name] for one in run.report["runs"]) for name in names}
             costs.append((f"fine-tuning, all of {trainings}", total))
+        if again := run.report.get("again"):
+            total = {name: sum(one[name] for one in again) for name in names}
+            costs.append((f"again on all examples, {counted(len(again), 'training')}", total))
         for stage, cost in costs:
             seconds = cost.get("seconds")
             numbers = [html.cell(cost.get("steps")), html.cell(cost.get("tokens"))]
