@@ -260,3 +260,18 @@ def test_few_are_128_tokens_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
     for threads, tokens, few in [(1, 1, True), (1, 128, True), (1, 129, False), (2, 1, False)]:
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         assert packed_linear.are_few(torch.zeros(tokens, 2)) == few
+
+
+@pytest.mark.usefixtures("plain_for_few")
+def test_weights_are_packed_when_they_are_first_needed() -> None:
+    weight = torch.randn(5, 7)
+    layer = packed_linear.PackedLinear(weight, torch.randn(5), torch.float32)
+    layer(torch.randn(2, 7))
+    assert "weight" not in vars(layer)
+    assert torch.equal(layer.plain, weight.T)
+    layer(torch.randn(9, 7))
+    assert torch.equal(layer.weight.to_dense(), weight)
+    other = packed_linear.PackedLinear(weight, torch.randn(5), torch.float32)
+    other(torch.randn(9, 7))
+    assert "plain" not in vars(other)
+    assert torch.equal(other.plain, weight.T), "from the packed ones"

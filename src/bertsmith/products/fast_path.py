@@ -14,7 +14,7 @@ Letters: n sequences, s tokens of each, T = n s, A heads, d head width, D = A d.
 import functools
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -28,7 +28,6 @@ from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
 from bertsmith.products.packed_linear import PackedLinear, are_few
 
-_NORMS = 4  # tensors of a layer: weight and bias of two norms
 _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
 
 
@@ -37,7 +36,7 @@ class PreparedFastPath:
 
     Args:
         way: how they are computed.
-        way_of_few: returns another way, which is faster for a few tokens; None: there is none.
+        way_of_few: another way, which is faster for a few tokens; None: there is none.
         heads: A.
         then: the activation.
         epsilon: of the norms.
@@ -45,15 +44,9 @@ class PreparedFastPath:
     """
 
     def __init__(
-        self,
-        way: "_Way",
-        way_of_few: Callable[[], "_Way"] | None,
-        heads: int,
-        then: str,
-        epsilon: float,
-        dtype: torch.dtype,
+        self, way: "_Way", way_of_few: "_Way | None", heads: int, then: str, epsilon: float, dtype: torch.dtype
     ) -> None:
-        self._way, self._way_of_few = way, way_of_few and functools.cache(way_of_few)
+        self._way, self._way_of_few = way, way_of_few
         self._heads, self._dtype = heads, dtype
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
         self.depth = way.depth
@@ -74,7 +67,8 @@ class PreparedFastPath:
         Args:
             hidden: those of `rows` sequences, [T, D].
         """
-        way = self._way if self._way_of_few is None or not are_few(hidden) else self._way_of_few()
+        few = self._way_of_few is not None and are_few(hidden)
+        way = cast("_Way", self._way_of_few) if few else self._way
         by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
         return way(hidden, most, rows, self._heads, by_sequence, *self._end)
 
@@ -84,14 +78,18 @@ class _Way:
 
     Args:
         function: `packed_layers`, `plain_layers` or `integer_layers`.
-        layers: for each layer, the arguments of the function for one layer between the hidden states and `rows`.
+        layers: for each layer, what returns the arguments of the function for one layer between the hidden states and
+            `rows`; called before the first layers are computed.
     """
 
-    def __init__(self, function: Callable[..., list[Tensor]], layers: list[tuple[Any, ...]]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., list[Tensor]], layers: Sequence[Callable[[], tuple[Any, ...]]]) -> None:
+        self._function, self._layers = function, layers
         self.depth = len(layers)
-        self._given = [list(values) for values in zip(*layers, strict=True)]
         self._calls = 0
+
+    @functools.cached_property
+    def _given(self) -> list[list[Any]]:
+        return [list(values) for values in zip(*(arguments() for arguments in self._layers), strict=True)]
 
     def __call__(self, hidden: Tensor, most: int, *rest: Any) -> list[Tensor]:
         if self._calls < _OFTEN:
@@ -115,21 +113,44 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     alike = list(itertools.takewhile(lambda one: one[0] is found[0][0], found))
     if not alike or alike[0][0] is None:
         return None
-    way = _Way(alike[0][0], [given for _, given in alike])
-    packed = [_packed(layer) for layer in encoder.stack[: way.depth]]
-    way_of_few = None
-    if alike[0][0] is packed_layers and all(part.has_plain for parts in packed for part in parts):
-        way_of_few = functools.partial(_way_of_few, [given[0][:_NORMS] for _, given in alike], packed)
+    function = alike[0][0]
+    way, way_of_few = _Way(function, [arguments for _, arguments in alike]), None
+    layers = encoder.stack[: way.depth]
+    if function is packed_layers and all(part.has_plain for layer in layers for part in _packed(layer)):
+        way_of_few = _Way(plain_layers, [functools.partial(_of_products, layer, dtype, plain=True) for layer in layers])
     end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
     return PreparedFastPath(way, way_of_few, *end, dtype)
 
 
-def _way_of_few(norms: list[list[Tensor]], packed: list[list[PackedLinear]]) -> _Way:
-    """The layers with plain weights: from the parameters of the norms and the products of each."""
-    pairs = [[one for part in parts for one in (part.plain, part.bias)] for parts in packed]
-    return _Way(
-        plain_layers, [([*of_norms, *of_products],) for of_norms, of_products in zip(norms, pairs, strict=True)]
-    )
+def _arguments(
+    layer: Layer, dtype: torch.dtype
+) -> tuple[Callable[..., list[Tensor]] | None, Callable[[], tuple[Any, ...]]]:
+    """The function that computes a layer, and what returns its arguments between the hidden states and `rows`."""
+    config = layer.config
+    if type(layer) is not Layer or config.is_causal or not config.has_biases:
+        return None, tuple
+    parts = _products(layer)
+    integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
+    if len(_packed(layer)) == len(parts):
+        return packed_layers, functools.partial(_of_products, layer, dtype)
+    if len(integer) == len(parts) and integer[1].next_scale is not None:
+        return integer_layers, functools.partial(_of_integers, _norms(layer, dtype), integer)
+    return None, tuple
+
+
+def _of_products(layer: Layer, dtype: torch.dtype, *, plain: bool = False) -> tuple[list[Tensor]]:
+    """The arguments of `packed_layer`, or with plain weights, of `plain_layer`."""
+    pairs = ((part.plain if plain else part.weight, part.bias) for part in _packed(layer))
+    return ([*_norms(layer, dtype), *itertools.chain(*pairs)],)
+
+
+def _of_integers(tensors: list[Tensor], integer: list[FixedInt8Linear]) -> tuple[list[Tensor], list[float], list[int]]:
+    """The arguments of `integer_layer`, from those of the norms and the products of a layer."""
+    # The inputs of the queries, of the attention output and of the inner layer.
+    readers = [one for reader in (integer[3], integer[0], integer[1]) for one in (reader.per_step, reader.lift)]
+    weights = [one for part in integer for one in (*part.weights, part.bias)]
+    scales = [part.input_scale for part in integer]
+    return [*tensors, *readers, *weights], [scale.step for scale in scales], [scale.zero for scale in scales]
 
 
 def _products(layer: Layer) -> list[nn.Module]:
@@ -142,25 +163,8 @@ def _packed(layer: Layer) -> list[PackedLinear]:
     return [part for part in _products(layer) if isinstance(part, PackedLinear)]
 
 
-def _arguments(layer: Layer, dtype: torch.dtype) -> tuple[Callable[..., list[Tensor]] | None, tuple[Any, ...]]:
-    """The function that computes a layer, and its arguments between the hidden states and `rows`; None and none."""
-    config = layer.config
-    if type(layer) is not Layer or config.is_causal or not config.has_biases:
-        return None, ()
-    parts = _products(layer)
-    tensors = [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
-    packed = _packed(layer)
-    integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
-    if len(packed) == len(parts):
-        return packed_layers, ([*tensors, *(one for part in packed for one in (part.weight, part.bias))],)
-    if len(integer) == len(parts) and integer[1].next_scale is not None:
-        # The inputs of the queries, of the attention output and of the inner layer.
-        for reader in (integer[3], integer[0], integer[1]):
-            tensors += [reader.per_step, reader.lift]
-        tensors += [one for part in integer for one in (*part.weights, part.bias)]
-        scales = [part.input_scale for part in integer]
-        return integer_layers, (tensors, [scale.step for scale in scales], [scale.zero for scale in scales])
-    return None, ()
+def _norms(layer: Layer, dtype: torch.dtype) -> list[Tensor]:
+    return [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
 
 
 def packed_layers(

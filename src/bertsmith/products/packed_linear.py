@@ -33,6 +33,7 @@ class PackedLinear(PreparedLinear):
     """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
 
     Where MKL multiplies a few tokens faster, they are multiplied by plain weights, which the layer keeps from then on.
+    There, weights are packed when they are first needed.
 
     Args:
         weight: [O, K].
@@ -45,28 +46,34 @@ class PackedLinear(PreparedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        plain = weight.detach().to(dtype).contiguous()
-        self.weight = self._packed(plain)
+        self._given: Tensor | None = weight.detach().to(dtype).contiguous()  # None: the packed ones are all there are
         self.bias = bias.detach().to(dtype)
-        self.has_plain = _is_faster_plain(plain)
+        self.has_plain = _is_faster_plain(self._given)
+        if not self.has_plain:
+            self.weight  # noqa: B018 - packed now
 
-    def _packed(self, weight: Tensor) -> Tensor:
+    @functools.cached_property
+    def weight(self) -> Tensor:
+        """The packed weights."""
         # Without a number of tokens: the layout is as good for a thousand, and better for the few of a single text.
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self._dense())
+        self._given = None
         return packed
 
     @functools.cached_property
     def plain(self) -> Tensor:
         """The plain weights, [K, O]."""
-        return self.weight.to_dense().T.contiguous()
+        return self._dense().T.contiguous()
+
+    def _dense(self) -> Tensor:
+        """The weights as they were given, [O, K]."""
+        given = self._given  # another thread may pack them now
+        return self.weight.to_dense() if given is None else given
 
     def __getstate__(self) -> dict[str, Any]:
-        """The layer with plain weights: packed ones can be neither copied nor pickled."""
-        return {**self.__dict__, "weight": self.weight.to_dense()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.weight = self._packed(self.weight)
+        """The layer with the weights as they were given: packed ones can be neither copied nor pickled."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("weight", "plain")}
+        return {**state, "_given": self._dense()}
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
