@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import constants
 
 from bertsmith.checkpoints import published_models
-from bertsmith.checkpoints.hub import is_hub_id, resolve
+from bertsmith.checkpoints.hub import is_hub_id, name_of, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
@@ -271,3 +271,13 @@ def test_local_copies_are_found_in_folders_and_in_the_cache(hub, tmp_path):
         "uncased_L-12_H-768_A-12": path,
         "uncased_L-2_H-128_A-2": tmp_path / "uncased_L-2_H-128_A-2",
     }
+
+
+def test_the_name_of_a_model_is_short_and_tells_no_path(tmp_path: Path) -> None:
+    for folder in ("runs/spam/model", "plain", "models--owner--name/snapshots/86b5f2"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert name_of(tmp_path / "runs" / "spam" / "model") == "spam"
+    assert name_of(tmp_path / "plain") == "plain"
+    assert name_of(tmp_path / "models--owner--name" / "snapshots" / "86b5f2") == "owner/name"
+    assert name_of(resolve("starter")) == "starter"
+    assert name_of("owner/absent") == "owner/absent"

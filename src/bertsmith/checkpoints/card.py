@@ -102,6 +102,7 @@ _READS = {
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _MOST_SOURCES = 20
+_SHOWN_ELSEWHERE = ("collapsed", "total_steps", "total_tokens")  # what a model's metadata says of its training
 _LICENCE = "license:"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
@@ -225,9 +226,7 @@ def _what(
     config: EncoderConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, metadata: ModelMetadata
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
-    lines = [
-        f"- Encoder: {config.shape_in_words}; {count:,} parameters in total.",
-    ]
+    lines = [f"- Encoder: {config.shape_in_words}; {count:,} parameters in total."]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
         lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
@@ -274,8 +273,7 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:
-    apart = ("collapsed", "total_steps", "total_tokens")  # shown elsewhere
-    shown = {name: value for name, value in metadata.training.items() if name not in apart}
+    shown = {name: value for name, value in metadata.training.items() if name not in _SHOWN_ELSEWHERE}
     known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in shown.items()]
     if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
         pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
@@ -300,10 +298,9 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
     if metadata.spec is None or not isinstance(steps, int) or not isinstance(tokens, int):
         return
     stage = f"fine-tuning, {training['trainings']} times" if "trainings" in training else "fine-tuning"
-    before = metadata.steps, metadata.tokens
-    counts = [f"{count:,}" if isinstance(count, int) else "not recorded" for count in before]
-    rows = [f"| pre-training | {counts[0]} | {counts[1]} |", f"| {stage} | {steps:,} | {tokens:,} |"]
-    text = "\n".join(("## Cost", "", "| | steps | tokens |", "|---|---|---|", *rows))
+    counts = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in (metadata.steps, metadata.tokens)]
+    text = "## Cost\n\n| | steps | tokens |\n|---|---|---|\n"
+    text += f"| pre-training | {counts[0]} | {counts[1]} |\n| {stage} | {steps:,} | {tokens:,} |"
     if isinstance(metadata.tokens, int) and metadata.tokens:
         text += f"\n\nFine-tuning read {tokens / metadata.tokens:.3g} times as many tokens as pre-training."
     yield text

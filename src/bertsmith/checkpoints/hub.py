@@ -19,6 +19,8 @@ _STARTER_FOLDER = Path(bertsmith.__file__).parent / "starter"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
+_CACHED = re.compile(r"models--(.+?)--(.+)")  # the folder of a model in the cache of the hub
+
 TEXT_FILES = (
     "config.json",
     "bertsmith.json",
@@ -62,6 +64,23 @@ def require_source(source: Path | str) -> None:
             found=f"'{source}', which does not exist",
             fix=nearest_path(source, folders=True) or "check the path",
         )
+
+
+def name_of(source: Path | str) -> str:
+    """The name of a model: its id, starter, or the last part of its path; for a run's model folder, that of the run.
+
+    >>> name_of("cache/models--google-bert--bert-base-uncased/snapshots/86b5"), name_of("google-bert/bert-base-uncased")
+    ('google-bert/bert-base-uncased', 'google-bert/bert-base-uncased')
+    """
+    path = Path(source)
+    if path == _STARTER_FOLDER:
+        return STARTER
+    if path.parent.name == "snapshots" and (found := _CACHED.fullmatch(path.parent.parent.name)):
+        return f"{found[1]}/{found[2]}"
+    if not path.exists():
+        return str(source)
+    path = path.resolve()
+    return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 
 def shown(path: Path) -> str:

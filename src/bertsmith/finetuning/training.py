@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.checkpoints.hub import name_of
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
@@ -368,6 +369,7 @@ class FinetuningJob:
             own_head=None if self.head.own is None else self.head.own.__name__,
             trained_on=self.digests(),
             training={
+                "base_model": name_of(self.folder.path),
                 "examples": len(self.data.train),
                 "dev_examples": len(self.data.dev),
                 "epochs": self.settings.epochs,

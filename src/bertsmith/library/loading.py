@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertsmith.checkpoints.hub import name_of
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
@@ -51,20 +52,20 @@ def load(
         verify_model(source)
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
-        return Model(_last_part(source), predictor=predictor)
+        return Model(name_of(source), predictor=predictor)
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(
-            _last_part(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
+            name_of(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
         )
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
             predictor = load_predictor(exported, device=device, precision=precision, products=products)
-            return Model(_last_part(source), predictor=predictor)
+            return Model(name_of(source), predictor=predictor)
         pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
         if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
-            return Model(_last_part(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
-        return Model(_last_part(source), pretrained=pretrained, parts=exported.shape.parts)
+            return Model(name_of(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
+        return Model(name_of(source), pretrained=pretrained, parts=exported.shape.parts)
     require_torch(source)
     from bertsmith.checkpoints.load import load_any
     from bertsmith.encoding.loading import load_frozen_encoder
@@ -73,20 +74,20 @@ def load(
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
         return Model(
-            _last_part(source),
+            name_of(source),
             embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
         )
     folder.require_tokenizer()
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
         return Model(
-            _last_part(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
+            name_of(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
         )
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
         encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
-        return Model(_last_part(source), embedder=Embedder(encoder))
+        return Model(name_of(source), embedder=Embedder(encoder))
     pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
-    return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
+    return Model(name_of(source), pretrained=pretrained, parts=folder.parts)
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:
@@ -102,12 +103,3 @@ def name_and_source(given: str) -> tuple[str | None, str]:
     """
     found = None if Path(given).exists() else _NAMED.fullmatch(given)
     return (None, given) if found is None else (found[1], found[2])
-
-
-def _last_part(source: str | Path) -> str:
-    """The name of a model: its id or the last part of its path; for a run's model folder, the name of the run."""
-    path = Path(source)
-    if not path.exists():
-        return str(source)
-    path = path.resolve()
-    return path.parent.name if path.name == "model" and path.parent.name else path.name
