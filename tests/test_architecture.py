@@ -314,20 +314,22 @@ for name in ("", *(command.name for command in COMMANDS)):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("finetune --task spam --model {here}/modle --out {here}/run", "did you mean '{here}/model'?"),
-        ("finetune --task spam --model starter --train {here}/mail.csv --out {here}/run", "'{here}/mails.csv'?"),
-        ("finetune --task spamm --model starter --out {here}/run", "did you mean 'spam'?"),
-    ],
-)
-def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, words: str, told: str) -> None:
+MISSING = {
+    "--model {here}/modle": "did you mean '{here}/model'?",
+    "--model starter --train {here}/mail.csv": "did you mean '{here}/mails.csv'?",
+    "--model starter --teacher {here}/modle": "did you mean '{here}/model'?",
+    "--model starter --task spamm": "did you mean 'spam'?",
+}
+
+
+@pytest.mark.parametrize("words", MISSING)
+def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, words: str) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "mails.csv").write_text("text,label\n", encoding="utf-8")
+    given = f"--task spam --out {tmp_path / 'run'} {words.format(here=tmp_path)}".split()
     program = f"""
 import sys
-sys.argv = ["bertsmith", *{words.format(here=tmp_path).split()!r}]
+sys.argv = ["bertsmith", "finetune", *{given!r}]
 from bertsmith.cli.app import main
 try:
     main()
@@ -337,4 +339,4 @@ assert "torch" not in sys.modules
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1), result.stderr
-    assert told.format(here=tmp_path) in result.stderr
+    assert MISSING[words].format(here=tmp_path) in result.stderr

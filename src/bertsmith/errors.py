@@ -124,19 +124,16 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def nearest_path(path: Path | str, *, folders: bool = False) -> str:
-    """The fix for a path that does not exist: whether a similar one was meant, with a similar name in each part.
+    """A question that names an existing path with similar parts; empty if there is none.
 
     Args:
-        folders: look for folders only.
-
-    Returns:
-        The question, or nothing if there is no such path.
+        folders: only folders count.
     """
     found = Path(Path(path).anchor)
     for part in Path(path).relative_to(found).parts:
         if not (found / part).exists():
             try:
-                names = [one.name for one in found.iterdir() if one.is_dir() or not folders]
+                names = [one.name for one in found.iterdir() if one.is_dir() or (not folders and one.exists())]
             except OSError:
                 return ""
             part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]

@@ -54,6 +54,7 @@ def test_fine_tuning_starts_from_the_continued_model_and_its_cost_is_reported(
     continued = out / "continued" / "run" / "model"
     metadata = load_any(continued).metadata
     assert (metadata.task, metadata.objective, metadata.steps) == ("pretraining", "mlm", 2)
+    assert load_any(out / "model").metadata.training["base_model"] == base.name
     assert result.report["pretraining"]["steps"] == 2
     assert result.report["pretraining"]["seconds"] > 0
     # The same by hand.

@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import constants
 
 from bertsmith.checkpoints import published_models
-from bertsmith.checkpoints.hub import is_hub_id, name_of, resolve
+from bertsmith.checkpoints.hub import is_hub_id, model_name, require_source, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
@@ -273,11 +273,19 @@ def test_local_copies_are_found_in_folders_and_in_the_cache(hub, tmp_path):
     }
 
 
-def test_the_name_of_a_model_is_short_and_tells_no_path(tmp_path: Path) -> None:
+def test_the_name_of_a_model_on_disk_has_no_path(tmp_path: Path) -> None:
     for folder in ("runs/spam/model", "plain", "models--owner--name/snapshots/86b5f2"):
         (tmp_path / folder).mkdir(parents=True)
-    assert name_of(tmp_path / "runs" / "spam" / "model") == "spam"
-    assert name_of(tmp_path / "plain") == "plain"
-    assert name_of(tmp_path / "models--owner--name" / "snapshots" / "86b5f2") == "owner/name"
-    assert name_of(resolve("starter")) == "starter"
-    assert name_of("owner/absent") == "owner/absent"
+    assert model_name(tmp_path / "runs" / "spam" / "model") == "spam"
+    assert model_name(tmp_path / "plain") == "plain"
+    assert model_name(tmp_path / "models--owner--name" / "snapshots" / "86b5f2") == "owner/name"
+    assert model_name(resolve("starter")) == "starter"
+    assert model_name("owner/absent") == "owner/absent"
+
+
+def test_a_source_may_be_whatever_can_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "bert_model.ckpt.index").touch()
+    for source in (tmp_path / "bert_model.ckpt", tmp_path, "starter", "owner/name", "s3://bucket/model"):
+        require_source(source)
+    with pytest.raises(InputError, match="which does not exist"):
+        require_source(tmp_path / "bert_modle.ckpt")

@@ -99,7 +99,7 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
     every_one = [*report["runs"], *report["again"]]
     steps, tokens = (sum(one[name] for one in every_one) for name in ("steps", "tokens"))
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
-    assert f"| fine-tuning, 6 times | {steps:,} | {tokens:,} |" in card
+    assert f"| fine-tuning, 6 trainings | {steps:,} | {tokens:,} |" in card
     assert "On 4 labelled examples that were held out; the model was then trained again, on these as well" in card
     assert len(load_predictor(run / "model", device="cpu").predict(examples_of("single", 2))) == 2
 

@@ -26,27 +26,6 @@ RUNTIMES = {
 }
 
 
-def require_packed() -> None:
-    """Skips a test where there are no packed products in fp32."""
-    if not RUNTIMES["fp32"].is_packed:
-        pytest.skip("no packed products in fp32 here")
-
-
-@pytest.fixture(autouse=True)
-def only_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plain weights for few tokens, whatever this processor is best at."""
-    monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: False)
-
-
-@pytest.fixture
-def plain_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain weights for as many as eight tokens."""
-    require_packed()
-    monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: True)
-    for module in (packed_linear, fast_path):
-        monkeypatch.setattr(module, "are_few", lambda x: x.shape[0] <= 8)
-
-
 def prepared(precision: str, kept: tuple[str, ...] = ()) -> BertModel:
     """A model with packed products, or with int8 products of fixed scales in all layers but the kept ones."""
     if precision != "int8" and not RUNTIMES[precision].is_packed:
@@ -225,17 +204,43 @@ def test_few_tokens_are_multiplied_by_plain_weights(activation: str, monkeypatch
         torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(other(batch), expected, rtol=0, atol=1e-5)
     assert asked == [plain_layers, packed_layers]
+    assert scripted(plain_layers) is not plain_layers
 
 
 @pytest.mark.usefixtures("plain_for_few")
-def test_products_of_few_tokens_are_those_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = packed_linear.PackedLinear(torch.randn(5, 7), torch.randn(5), torch.float32)
-    few, many = torch.randn(2, 7), torch.randn(9, 7)
+def test_products_of_few_tokens_are_those_of_a_copy() -> None:
+    layer = packed_linear.PackedLinear(drawn(5, 7), drawn(5), torch.float32)
+    few, many = drawn(2, 7), drawn(9, 7)
     twin = copy.deepcopy(layer)
     for x in (few, many):
         assert torch.equal(twin(x), layer(x))
         torch.testing.assert_close(layer(x, plus=layer(x)), 2 * layer(x))
         torch.testing.assert_close(layer(x, then="relu"), layer(x).relu())
+
+
+@pytest.mark.usefixtures("plain_for_few")
+def test_weights_are_packed_when_they_are_first_needed() -> None:
+    weight = drawn(5, 7)
+    layer = packed_linear.PackedLinear(weight, drawn(5), torch.float32)
+    layer(drawn(2, 7))
+    assert "weight" not in vars(layer)
+    assert torch.equal(layer.plain, weight.T)
+    assert copy.deepcopy(layer).plain.equal(layer.plain)
+    layer(drawn(9, 7))
+    assert torch.equal(layer.weight.to_dense(), weight)
+    other = packed_linear.PackedLinear(weight, drawn(5), torch.float32)
+    other(drawn(9, 7))
+    assert "plain" not in vars(other)
+    assert torch.equal(other.plain, weight.T), "from the packed ones"
+
+
+def test_a_copy_chooses_for_the_processor_where_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_packed()
+    layer = packed_linear.PackedLinear(drawn(5, 7), drawn(5), torch.float32)
+    assert not layer.has_plain
+    assert "weight" in vars(copy.deepcopy(layer))
+    monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: True)
+    assert copy.deepcopy(layer).has_plain
 
 
 def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +250,7 @@ def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
 
     def uses(outputs: int, inputs: int, dtype: torch.dtype = torch.float32) -> bool:
-        return packed_linear.PackedLinear(torch.randn(outputs, inputs), torch.randn(outputs), dtype).has_plain
+        return packed_linear.PackedLinear(drawn(outputs, inputs), drawn(outputs), dtype).has_plain
 
     assert uses(1536, 384)
     assert uses(384, 1536)
@@ -262,16 +267,12 @@ def test_few_are_128_tokens_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> No
         assert packed_linear.are_few(torch.zeros(tokens, 2)) == few
 
 
-@pytest.mark.usefixtures("plain_for_few")
-def test_weights_are_packed_when_they_are_first_needed() -> None:
-    weight = torch.randn(5, 7)
-    layer = packed_linear.PackedLinear(weight, torch.randn(5), torch.float32)
-    layer(torch.randn(2, 7))
-    assert "weight" not in vars(layer)
-    assert torch.equal(layer.plain, weight.T)
-    layer(torch.randn(9, 7))
-    assert torch.equal(layer.weight.to_dense(), weight)
-    other = packed_linear.PackedLinear(weight, torch.randn(5), torch.float32)
-    other(torch.randn(9, 7))
-    assert "plain" not in vars(other)
-    assert torch.equal(other.plain, weight.T), "from the packed ones"
+def drawn(*shape: int) -> Tensor:
+    """Normal numbers of this shape, always the same ones."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(shape[0]))
+
+
+def require_packed() -> None:
+    """Skips a test where there are no packed products in fp32."""
+    if not RUNTIMES["fp32"].is_packed:
+        pytest.skip("no packed products in fp32 here")

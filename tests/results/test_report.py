@@ -565,7 +565,8 @@ def test_the_cost_of_pretraining_is_next_to_that_of_fine_tuning(tmp_path: Path) 
     assert every[:3] == ["fine-tuning, all of 2 trainings", "4", f"{sum(tokens):,}"]
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert (
-        "| | steps | tokens |\n|---|---|---|\n| pre-training | 1,200 | 98,304 |\n| fine-tuning, 2 times | 4 | " in card
+        "| | steps | tokens |\n|---|---|---|\n| pre-training | 1,200 | 98,304 |\n| fine-tuning, 2 trainings | 4 | "
+        in card
     )
     assert f"read {sum(tokens) / 98_304:.3g} times as many tokens" in card
     assert card.count("98,304") == 1, "once, in the table"

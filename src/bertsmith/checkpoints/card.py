@@ -102,7 +102,7 @@ _READS = {
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _MOST_SOURCES = 20
-_SHOWN_ELSEWHERE = ("collapsed", "total_steps", "total_tokens")  # what a model's metadata says of its training
+_SHOWN_ELSEWHERE = ("collapsed", "trainings", "total_steps", "total_tokens")  # under scores and costs
 _LICENCE = "license:"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
@@ -297,7 +297,7 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
     steps, tokens = (training.get(f"total_{name}", training.get(name)) for name in ("steps", "tokens"))
     if metadata.spec is None or not isinstance(steps, int) or not isinstance(tokens, int):
         return
-    stage = f"fine-tuning, {training['trainings']} times" if "trainings" in training else "fine-tuning"
+    stage = f"fine-tuning, {training['trainings']} trainings" if "trainings" in training else "fine-tuning"
     counts = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in (metadata.steps, metadata.tokens)]
     text = "## Cost\n\n| | steps | tokens |\n|---|---|---|\n"
     text += f"| pre-training | {counts[0]} | {counts[1]} |\n| {stage} | {steps:,} | {tokens:,} |"

@@ -53,12 +53,13 @@ def is_hub_id(source: Path | str) -> bool:
 
 
 def require_source(source: Path | str) -> None:
-    """Returns if `source` can be a model: a path that exists, an address, "starter" or an id.
+    """Returns if `source` can be a model: a path or the prefix of a Google checkpoint, an address, "starter" or an id.
 
     Raises:
         InputError: it cannot.
     """
-    if not (Path(source).exists() or address_of(source) or str(source) == STARTER or is_hub_id(source)):
+    exists = Path(source).exists() or Path(f"{source}.index").exists()
+    if not (exists or address_of(source) or str(source) == STARTER or is_hub_id(source)):
         raise InputError(
             expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
             found=f"'{source}', which does not exist",
@@ -66,20 +67,22 @@ def require_source(source: Path | str) -> None:
         )
 
 
-def name_of(source: Path | str) -> str:
+def model_name(source: Path | str) -> str:
     """The name of a model: its id, starter, or the last part of its path; for a run's model folder, that of the run.
 
-    >>> name_of("cache/models--google-bert--bert-base-uncased/snapshots/86b5"), name_of("google-bert/bert-base-uncased")
-    ('google-bert/bert-base-uncased', 'google-bert/bert-base-uncased')
+    What does not exist keeps its name: an id, an address.
+
+    >>> model_name("google-bert/bert-base-uncased"), model_name("starter")
+    ('google-bert/bert-base-uncased', 'starter')
     """
     path = Path(source)
     if path == _STARTER_FOLDER:
         return STARTER
-    if path.parent.name == "snapshots" and (found := _CACHED.fullmatch(path.parent.parent.name)):
-        return f"{found[1]}/{found[2]}"
     if not path.exists():
         return str(source)
     path = path.resolve()
+    if path.parent.name == "snapshots" and (found := _CACHED.fullmatch(path.parent.parent.name)):
+        return f"{found[1]}/{found[2]}"
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 

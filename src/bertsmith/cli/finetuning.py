@@ -115,7 +115,7 @@ def finetune(
     from bertsmith.tasks.named_tasks import task_name
 
     task = task_name(task)
-    require_inputs(model, train, dev, continue_on)
+    require_inputs((model, teacher), (train, dev, continue_on))
 
     from bertsmith.finetuning.run import summary_lines
     from bertsmith.library.training import finetune as run_finetuning

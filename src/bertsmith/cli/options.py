@@ -241,15 +241,17 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
     return head_from_file(place)
 
 
-def require_inputs(model: str, *paths: Path | None) -> None:
-    """Returns if a model and files are there; a command asks this before it imports torch, which takes seconds.
+def require_inputs(models: Sequence[str | None], paths: Sequence[Path | None]) -> None:
+    """Returns if models and files are there; a command asks this before it imports torch, which takes seconds.
 
     Raises:
         InputError: one is missing.
     """
     from bertsmith.checkpoints.hub import require_source
 
-    require_source(model)
+    for model in models:
+        if model is not None:
+            require_source(model)
     for path in paths:
         if path is not None and not path.exists():
             fix = nearest_path(path) or "check the path"

@@ -187,7 +187,10 @@ def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict
 
 
 def cost_of(results: Sequence[SeedResult]) -> dict[str, int]:
-    """What the metadata of a model that is kept says of the cost of all trainings; nothing for a single one."""
+    """What the metadata of a model that is kept says of the cost of all trainings; nothing for a single one.
+
+    Starts that collapsed, trials of a search and what was trained before, such as pairs, are not counted.
+    """
     if len(results) < 2:
         return {}
     return {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
-from bertsmith.checkpoints.hub import name_of
+from bertsmith.checkpoints.hub import model_name
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
@@ -65,6 +65,7 @@ class FinetuningJob:
     Attributes:
         task: the task, its rows no longer than the model reads.
         untrained: the model folder from which baselines take frozen vectors, which must not have seen the labels.
+        base_name: the name of the base model, as it was before its pre-training was continued.
         head: the head of the task, or the user's in its place.
         teaching: a teacher to learn from, see `taught_by`; None by default.
         recipe: its learning rate and the like.
@@ -84,7 +85,7 @@ class FinetuningJob:
     ) -> None:
         assert folder.tokenizer is not None, "load_for_task checks this"
         self.folder, self.task, self.data, self.head = folder, task, data, head
-        self.untrained = folder
+        self.untrained, self.base_name = folder, model_name(folder.path)
         self.train, self.dev = encoded
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
@@ -130,10 +131,8 @@ class FinetuningJob:
             raise ConfigError(
                 expected="examples in the training data", found="none", fix="name a file with labelled examples"
             )
-        dev_features = task.encode(data.dev, tokenizer) if data.dev else None
-        return FinetuningJob._on(
-            folder, task, data, (train_features, dev_features), settings, recipe, runtime, own_head
-        )
+        encoded = (train_features, task.encode(data.dev, tokenizer) if data.dev else None)
+        return FinetuningJob._on(folder, task, data, encoded, settings, recipe, runtime, own_head)
 
     @staticmethod
     def _on(
@@ -147,7 +146,7 @@ class FinetuningJob:
         own_head: type[OwnHead] | None,
     ) -> "FinetuningJob":
         """The job of encoded examples; decides what depends on the weights of the base model."""
-        train_features, dev_features = encoded
+        train_features, _ = encoded
         if task.head.pooled and not task.head.is_vector and settings.reads is not None:
             from bertsmith.finetuning.linear_start import read_by_head
 
@@ -162,7 +161,7 @@ class FinetuningJob:
             from bertsmith.finetuning.linear_start import require_linear
 
             require_linear(task, settings, own_head)
-        return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
+        return FinetuningJob(folder, task, data, encoded, settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same examples and other settings; device, precision and what the head reads stay the same."""
@@ -188,16 +187,17 @@ class FinetuningJob:
         assert folder.config.max_tokens == self.folder.config.max_tokens, "the same rows"
         settings = dataclasses.replace(self.settings, reads=chosen.reads, start=chosen.start)
         encoded = (self.train, self.dev)
-        return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
+        job = FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
+        job.base_name = self.base_name
+        return job
 
     def on_all_examples(self) -> "FinetuningJob":
         """The job with its dev examples as training examples, and so without scores; all else stays as it is."""
         data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
-        encoded = self.task.encode(data.train, self.tokenizer, training=True)
-        changed = FinetuningJob(
-            self.folder, self.task, data, (encoded, None), self.settings, self.recipe, self.runtime, self.head
-        )
-        changed.untrained = self.untrained
+        encoded = (self.task.encode(data.train, self.tokenizer, training=True), None)
+        settings = (self.settings, self.recipe, self.runtime)
+        changed = FinetuningJob(self.folder, self.task, data, encoded, *settings, self.head)
+        changed.untrained, changed.base_name = self.untrained, self.base_name
         return changed
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
@@ -369,7 +369,7 @@ class FinetuningJob:
             own_head=None if self.head.own is None else self.head.own.__name__,
             trained_on=self.digests(),
             training={
-                "base_model": name_of(self.folder.path),
+                "base_model": self.base_name,
                 "examples": len(self.data.train),
                 "dev_examples": len(self.data.dev),
                 "epochs": self.settings.epochs,

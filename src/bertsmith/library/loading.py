@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertsmith.checkpoints.hub import name_of
+from bertsmith.checkpoints.hub import model_name
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
@@ -52,20 +52,20 @@ def load(
         verify_model(source)
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
-        return Model(name_of(source), predictor=predictor)
+        return Model(model_name(source), predictor=predictor)
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(
-            name_of(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
+            model_name(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
         )
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
             predictor = load_predictor(exported, device=device, precision=precision, products=products)
-            return Model(name_of(source), predictor=predictor)
+            return Model(model_name(source), predictor=predictor)
         pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
         if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
-            return Model(name_of(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
-        return Model(name_of(source), pretrained=pretrained, parts=exported.shape.parts)
+            return Model(model_name(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
+        return Model(model_name(source), pretrained=pretrained, parts=exported.shape.parts)
     require_torch(source)
     from bertsmith.checkpoints.load import load_any
     from bertsmith.encoding.loading import load_frozen_encoder
@@ -74,20 +74,20 @@ def load(
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
         return Model(
-            name_of(source),
+            model_name(source),
             embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
         )
     folder.require_tokenizer()
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
         return Model(
-            name_of(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
+            model_name(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
         )
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
         encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
-        return Model(name_of(source), embedder=Embedder(encoder))
+        return Model(model_name(source), embedder=Embedder(encoder))
     pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
-    return Model(name_of(source), pretrained=pretrained, parts=folder.parts)
+    return Model(model_name(source), pretrained=pretrained, parts=folder.parts)
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:

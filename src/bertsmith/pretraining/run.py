@@ -184,7 +184,7 @@ def _pretrain(
         result = train(
             workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, clock=clock
         )
-        on_first_rank(lambda: _write_report(run.path), rank)
+        on_first_rank(lambda: write_report([run.path]), rank)
     return result
 
 
@@ -207,10 +207,6 @@ def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, v
 
     on_every_rank(lambda: opened() if rank.local_index == 0 else None, rank)  # who makes the index for its machine
     return in_turn(opened, rank)
-
-
-def _write_report(run: Path) -> None:
-    write_report([run])
 
 
 def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:

@@ -35,8 +35,8 @@ class PreparedFastPath:
     """What the lowest layers of a prepared encoder compute for whole sequences of one length; see `fast_path_of`.
 
     Args:
-        way: how they are computed.
-        way_of_few: another way, which is faster for a few tokens; None: there is none.
+        layers: computes them.
+        layers_for_few: is faster for a few tokens; None if nothing is.
         heads: A.
         then: the activation.
         epsilon: of the norms.
@@ -44,12 +44,18 @@ class PreparedFastPath:
     """
 
     def __init__(
-        self, way: "_Way", way_of_few: "_Way | None", heads: int, then: str, epsilon: float, dtype: torch.dtype
+        self,
+        layers: "_Layers",
+        layers_for_few: "_Layers | None",
+        heads: int,
+        then: str,
+        epsilon: float,
+        dtype: torch.dtype,
     ) -> None:
-        self._way, self._way_of_few = way, way_of_few
+        self._layers, self._layers_for_few = layers, layers_for_few
         self._heads, self._dtype = heads, dtype
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
-        self.depth = way.depth
+        self.depth = layers.depth
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         """None: packed weights can be neither copied nor pickled, and a copy of the encoder works without this."""
@@ -67,36 +73,39 @@ class PreparedFastPath:
         Args:
             hidden: those of `rows` sequences, [T, D].
         """
-        few = self._way_of_few is not None and are_few(hidden)
-        way = cast("_Way", self._way_of_few) if few else self._way
+        layers = self._layers
+        if self._layers_for_few is not None and are_few(hidden):
+            layers = self._layers_for_few
         by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
-        return way(hidden, most, rows, self._heads, by_sequence, *self._end)
+        return layers(hidden, most, rows, self._heads, by_sequence, *self._end)
 
 
-class _Way:
+class _Layers:
     """A function that computes layers, with the parameters of these layers.
 
     Args:
         function: `packed_layers`, `plain_layers` or `integer_layers`.
-        layers: for each layer, what returns the arguments of the function for one layer between the hidden states and
-            `rows`; called before the first layers are computed.
+        arguments: for each layer, what returns the arguments of the function for one layer between the hidden states
+            and `rows`; called before anything is computed.
     """
 
-    def __init__(self, function: Callable[..., list[Tensor]], layers: Sequence[Callable[[], tuple[Any, ...]]]) -> None:
-        self._function, self._layers = function, layers
-        self.depth = len(layers)
+    def __init__(
+        self, function: Callable[..., list[Tensor]], arguments: Sequence[Callable[[], tuple[Any, ...]]]
+    ) -> None:
+        self._function, self._arguments = function, arguments
+        self.depth = len(arguments)
         self._calls = 0
 
     @functools.cached_property
-    def _given(self) -> list[list[Any]]:
-        return [list(values) for values in zip(*(arguments() for arguments in self._layers), strict=True)]
+    def _of_all(self) -> list[list[Any]]:
+        return [list(values) for values in zip(*(arguments() for arguments in self._arguments), strict=True)]
 
     def __call__(self, hidden: Tensor, most: int, *rest: Any) -> list[Tensor]:
         if self._calls < _OFTEN:
             self._calls += 1
             if self._calls == _OFTEN:
                 self._function = scripted(self._function)
-        return self._function(hidden, min(most, self.depth), *self._given, *rest)
+        return self._function(hidden, min(most, self.depth), *self._of_all, *rest)
 
 
 def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFastPath | None:
@@ -114,12 +123,13 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     if not alike or alike[0][0] is None:
         return None
     function = alike[0][0]
-    way, way_of_few = _Way(function, [arguments for _, arguments in alike]), None
-    layers = encoder.stack[: way.depth]
-    if function is packed_layers and all(part.has_plain for layer in layers for part in _packed(layer)):
-        way_of_few = _Way(plain_layers, [functools.partial(_of_products, layer, dtype, plain=True) for layer in layers])
+    all_layers, for_few = _Layers(function, [arguments for _, arguments in alike]), None
+    stack = encoder.stack[: all_layers.depth]
+    if function is packed_layers and all(part.has_plain for layer in stack for part in _packed(layer)):
+        plain = [functools.partial(_of_products, layer, dtype, plain=True) for layer in stack]
+        for_few = _Layers(plain_layers, plain)
     end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
-    return PreparedFastPath(way, way_of_few, *end, dtype)
+    return PreparedFastPath(all_layers, for_few, *end, dtype)
 
 
 def _arguments(
@@ -270,7 +280,7 @@ def plain_layer(
     algorithm: str,
     epsilon: float,
 ) -> Tensor:
-    """The next hidden states [T, D], with the products of few tokens.
+    """The next hidden states [T, D], with products of plain weights.
 
     Args:
         tensors: those of `packed_layer`, with plain weights [K, O].

@@ -14,7 +14,7 @@ from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
 from bertsmith.runtime import has_intel_avx512
 
 _FEW = 128  # tokens; with more, oneDNN is at least as fast
-_WIDEST = 384  # inputs or outputs; larger matrices leave the cache that a core has for itself
+_WIDEST = 384  # the smaller of inputs and outputs; wider layers gain only at some numbers of tokens
 
 
 class CastLinear(PreparedLinear):
@@ -32,8 +32,8 @@ class CastLinear(PreparedLinear):
 class PackedLinear(PreparedLinear):
     """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
 
-    Where MKL multiplies a few tokens faster, they are multiplied by plain weights, which the layer keeps from then on.
-    There, weights are packed when they are first needed.
+    Where MKL multiplies a few tokens faster, they are multiplied by plain weights. Weights are then packed when a batch
+    of more tokens first needs it.
 
     Args:
         weight: [O, K].
@@ -46,9 +46,12 @@ class PackedLinear(PreparedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        self._given: Tensor | None = weight.detach().to(dtype).contiguous()  # None: the packed ones are all there are
+        self._given: Tensor | None = weight.detach().to(dtype)  # None once they are packed
         self.bias = bias.detach().to(dtype)
-        self.has_plain = _is_faster_plain(self._given)
+        self._choose()
+
+    def _choose(self) -> None:
+        self.has_plain = _is_faster_plain(self._dense())
         if not self.has_plain:
             self.weight  # noqa: B018 - packed now
 
@@ -56,24 +59,32 @@ class PackedLinear(PreparedLinear):
     def weight(self) -> Tensor:
         """The packed weights."""
         # Without a number of tokens: the layout is as good for a thousand, and better for the few of a single text.
-        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self._dense())
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(self._dense().contiguous())
+        self.__dict__["weight"] = packed  # first, since another thread may look for either
         self._given = None
         return packed
 
     @functools.cached_property
     def plain(self) -> Tensor:
         """The plain weights, [K, O]."""
-        return self._dense().T.contiguous()
+        plain = self._dense().T.contiguous()
+        if self._given is not None:
+            self._given = plain.T  # no second copy
+        return plain
 
     def _dense(self) -> Tensor:
         """The weights as they were given, [O, K]."""
-        given = self._given  # another thread may pack them now
+        given = self._given
         return self.weight.to_dense() if given is None else given
 
     def __getstate__(self) -> dict[str, Any]:
         """The layer with the weights as they were given: packed ones can be neither copied nor pickled."""
-        state = {name: value for name, value in self.__dict__.items() if name not in ("weight", "plain")}
-        return {**state, "_given": self._dense()}
+        state = {name: value for name, value in self.__dict__.copy().items() if name not in ("weight", "plain")}
+        return {**state, "_given": self._dense().contiguous()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._choose()  # this may be another processor
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""

@@ -1,4 +1,4 @@
-"""Linear layers prepared for inference: weights cast or quantized and packed once, with what follows them fused.
+"""Linear layers prepared for inference: weights cast or quantized and packed once, with what follows fused if possible.
 
 Letters: T tokens, K inputs, O outputs of a layer.
 

@@ -1,7 +1,7 @@
 """Charts as inline SVG that takes the text color of the page around it.
 
-Matplotlib is imported where it draws, since its import takes a third as long as that of torch. Names of runs and labels
-are not drawn here; the page shows them in legends and tables.
+Matplotlib is imported where it draws, since its import is slow. Names of runs and labels are not drawn here; the page
+shows them in legends and tables.
 """
 
 import io

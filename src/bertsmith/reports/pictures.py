@@ -1,6 +1,6 @@
 """Plots of vectors: scatter plots by group and histograms of cosines, as .png, .svg or an .html page.
 
-Only this module and `training.plots` load matplotlib. A page loads nothing from anywhere.
+Only this module and `charts.py` load matplotlib. A page loads nothing from anywhere.
 """
 
 import io
