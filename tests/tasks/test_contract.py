@@ -29,7 +29,7 @@ from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.workload import StepPlan
-from tasks.architecture_samples import EVERY_ARCHITECTURE, config_of, encoder_of, tokenizer_of, write_base_model
+from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
@@ -153,9 +153,8 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
-    # Packed products compute the tanh form of GELU with other last digits than torch.
-    products = "plain" if config_of(architecture).hidden_act == "gelu_new" else "auto"
-    predictor = load_predictor(tmp_path / "run" / "model", products=products)
+    # The products of training; others may have other last digits, which depend on the processor.
+    predictor = load_predictor(tmp_path / "run" / "model", products="plain")
     scores, predictions = predictor.evaluate(data.dev)
     best = result.runs[result.best].scores
     assert scores.keys() == best.keys()
@@ -165,6 +164,8 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     recorded = [json.loads(line) for line in (tmp_path / "run/predictions.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in recorded] == answers
     if architecture == "bert":  # a process loads torch, which takes seconds
+        prepared = load_predictor(tmp_path / "run" / "model").evaluate(data.dev)[1]
+        answers = json.loads(json.dumps([one.to_dict() for one in prepared]))
         assert answered_elsewhere(tmp_path / "run" / "model", kind) == answers
 
 
