@@ -96,7 +96,7 @@ def test_the_model_is_the_average_of_trainings_on_all_examples_and_of_their_star
         "trained_on_dev": True,
         "steps": 30,
     }
-    every_one = [*report["runs"], *report["again"]]
+    every_one = [*report["runs"], *report["refit_runs"]]
     steps, tokens = (sum(one[name] for one in every_one) for name in ("steps", "tokens"))
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
     assert f"| fine-tuning, 6 trainings | {steps:,} | {tokens:,} |" in card

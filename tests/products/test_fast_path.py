@@ -12,7 +12,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
 from bertsmith.products import fast_path, packed_linear
 from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.fast_path import PreparedFastPath, integer_layers, packed_layers, plain_layers, scripted
+from bertsmith.products.fast_path import PreparedFastPath, float_layers, integer_layers, scripted
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import Runtime
 from model.examples import random_batch
@@ -109,7 +109,7 @@ def test_torch_jit_computes_the_same_numbers_as_python(precision: str) -> None:
     first, *later = [model(random_batch([11]), dtype=dtype) for _ in range(CALLS)]
     for states in later:
         assert torch.equal(states, first)
-    function = integer_layers if precision == "int8" else packed_layers
+    function = integer_layers if precision == "int8" else float_layers
     assert scripted(function) is not function
 
 
@@ -124,7 +124,7 @@ def test_without_torch_jit_python_computes_on(error: Exception, monkeypatch: pyt
     expected = without_fast_paths(model)(random_batch([11]))
     for _ in range(CALLS):
         torch.testing.assert_close(model(random_batch([11])), expected, rtol=0, atol=1e-6)
-    assert scripted(packed_layers) is packed_layers
+    assert scripted(float_layers) is float_layers
     scripted.cache_clear()
 
 
@@ -187,7 +187,7 @@ def test_the_layers_are_scripted_after_the_first_calls(monkeypatch: pytest.Monke
     assert not asked, "a first answer does not wait for it"
     for _ in range(CALLS):
         model(random_batch([4]))
-    assert asked == [packed_layers]
+    assert asked == [float_layers]
 
 
 @pytest.mark.usefixtures("plain_for_few")
@@ -197,14 +197,16 @@ def test_few_tokens_are_multiplied_by_plain_weights(activation: str, monkeypatch
     monkeypatch.setattr(fast_path, "scripted", lambda function: asked.append(function) or scripted(function))
     plain, model = wide_model(hidden_act=activation), wide_model(hidden_act=activation)
     prepare(model, RUNTIMES["fp32"])
+    model(random_batch([8]))
+    layers = [part for part in model.modules() if isinstance(part, packed_linear.PackedLinear)]
+    assert all("plain" in vars(layer) and "weight" not in vars(layer) for layer in layers)
     other = without_fast_paths(model)
     for lengths in [[8], [4, 4], [9], [3, 5], [6, 6]] * CALLS:
         batch = random_batch(lengths)
         expected = plain(batch)
         torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(other(batch), expected, rtol=0, atol=1e-5)
-    assert asked == [plain_layers, packed_layers]
-    assert scripted(plain_layers) is not plain_layers
+    assert asked == [float_layers, float_layers]
 
 
 @pytest.mark.usefixtures("plain_for_few")

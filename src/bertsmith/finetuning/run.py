@@ -306,7 +306,7 @@ def _finish(
         "best": kept.name,
         **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
         **({} if final is None else {"trained_on_all": len(writer.data.train)}),
-        **({} if again is None else {"again": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
+        **({} if again is None else {"refit_runs": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
         "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),

@@ -84,7 +84,7 @@ class _Layers:
     """A function that computes layers, with the parameters of these layers.
 
     Args:
-        function: `packed_layers`, `plain_layers` or `integer_layers`.
+        function: `float_layers` or `integer_layers`.
         arguments: for each layer, what returns the arguments of the function for one layer between the hidden states
             and `rows`; called before anything is computed.
     """
@@ -125,9 +125,8 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     function = alike[0][0]
     all_layers, for_few = _Layers(function, [arguments for _, arguments in alike]), None
     stack = encoder.stack[: all_layers.depth]
-    if function is packed_layers and all(part.has_plain for layer in stack for part in _packed(layer)):
-        plain = [functools.partial(_of_products, layer, dtype, plain=True) for layer in stack]
-        for_few = _Layers(plain_layers, plain)
+    if function is float_layers and all(part.has_plain for layer in stack for part in _packed(layer)):
+        for_few = _Layers(function, [functools.partial(_of_products, layer, dtype, plain=True) for layer in stack])
     end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
     return PreparedFastPath(all_layers, for_few, *end, dtype)
 
@@ -142,14 +141,14 @@ def _arguments(
     parts = _products(layer)
     integer = [part for part in parts if isinstance(part, FixedInt8Linear)]
     if len(_packed(layer)) == len(parts):
-        return packed_layers, functools.partial(_of_products, layer, dtype)
+        return float_layers, functools.partial(_of_products, layer, dtype)
     if len(integer) == len(parts) and integer[1].next_scale is not None:
         return integer_layers, functools.partial(_of_integers, _norms(layer, dtype), integer)
     return None, tuple
 
 
 def _of_products(layer: Layer, dtype: torch.dtype, *, plain: bool = False) -> tuple[list[Tensor]]:
-    """The arguments of `packed_layer`, or with plain weights, of `plain_layer`."""
+    """The arguments of `float_layer`, with packed weights or plain ones."""
     pairs = ((part.plain if plain else part.weight, part.bias) for part in _packed(layer))
     return ([*_norms(layer, dtype), *itertools.chain(*pairs)],)
 
@@ -177,7 +176,7 @@ def _norms(layer: Layer, dtype: torch.dtype) -> list[Tensor]:
     return [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
 
 
-def packed_layers(
+def float_layers(
     hidden: Tensor,
     depth: int,
     tensors: list[list[Tensor]],
@@ -188,29 +187,10 @@ def packed_layers(
     algorithm: str,
     epsilon: float,
 ) -> list[Tensor]:
-    """The hidden states [T, D] after each of the lowest `depth` layers; see `packed_layer`."""
+    """The hidden states [T, D] after each of the lowest `depth` layers; see `float_layer`."""
     states: list[Tensor] = []
     for number in range(depth):
-        hidden = packed_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
-        states.append(hidden)
-    return states
-
-
-def plain_layers(
-    hidden: Tensor,
-    depth: int,
-    tensors: list[list[Tensor]],
-    rows: int,
-    heads: int,
-    by_sequence: bool,
-    name: str,
-    algorithm: str,
-    epsilon: float,
-) -> list[Tensor]:
-    """The hidden states [T, D] after each of the lowest `depth` layers; see `plain_layer`."""
-    states: list[Tensor] = []
-    for number in range(depth):
-        hidden = plain_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
+        hidden = float_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
         states.append(hidden)
     return states
 
@@ -238,7 +218,7 @@ def integer_layers(
     return states
 
 
-def packed_layer(
+def float_layer(
     hidden: Tensor,
     tensors: list[Tensor],
     rows: int,
@@ -248,7 +228,7 @@ def packed_layer(
     algorithm: str,
     epsilon: float,
 ) -> Tensor:
-    """The next hidden states [T, D], with packed products.
+    """The next hidden states [T, D], with packed weights or plain ones [K, O].
 
     Args:
         by_sequence: how attention is computed.
@@ -259,44 +239,34 @@ def packed_layer(
     width = hidden.shape[1]
     parts: list[Tensor] = []
     for n in range(10, len(tensors), 2):
-        parts.append(torch.ops.mkldnn._linear_pointwise(hidden, tensors[n], tensors[n + 1], "none", [], ""))
+        parts.append(product(hidden, tensors[n], tensors[n + 1], "none", ""))
     context = attended_by(parts, rows, heads, by_sequence)
-    # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise the
-    # first one is tried, and its error lists all numbers of the bias, which is slow.
-    summed = torch.ops.mkldnn._linear_pointwise(context, other=hidden, W=tensors[4], B=tensors[5], attr="add")
+    summed = product_plus(context, tensors[4], tensors[5], hidden)
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
-    inner = torch.ops.mkldnn._linear_pointwise(attended, tensors[6], tensors[7], name, [], algorithm)
-    summed = torch.ops.mkldnn._linear_pointwise(inner, other=attended, W=tensors[8], B=tensors[9], attr="add")
+    inner = product(attended, tensors[6], tensors[7], name, algorithm)
+    summed = product_plus(inner, tensors[8], tensors[9], attended)
     return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
 
 
-def plain_layer(
-    hidden: Tensor,
-    tensors: list[Tensor],
-    rows: int,
-    heads: int,
-    by_sequence: bool,
-    name: str,
-    algorithm: str,
-    epsilon: float,
-) -> Tensor:
-    """The next hidden states [T, D], with products of plain weights.
+def product(x: Tensor, weight: Tensor, bias: Tensor, name: str, algorithm: str) -> Tensor:
+    """What `PackedLinear.forward` computes, followed by the activation of this name, or "none"."""
+    if weight.is_mkldnn:
+        mapped: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], algorithm)
+        return mapped
+    mapped = torch.addmm(bias, x, weight)
+    if name == "gelu":
+        return F.gelu(mapped, approximate=algorithm)
+    return torch.relu_(mapped) if name == "relu" else mapped
 
-    Args:
-        tensors: those of `packed_layer`, with plain weights [K, O].
-        by_sequence, name, algorithm: as in `packed_layer`.
-    """
-    width = hidden.shape[1]
-    parts: list[Tensor] = []
-    for n in range(10, len(tensors), 2):
-        parts.append(torch.addmm(tensors[n + 1], hidden, tensors[n]))
-    context = attended_by(parts, rows, heads, by_sequence)
-    summed = torch.add(hidden, tensors[5]).addmm_(context, tensors[4])
-    attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
-    inner = torch.addmm(tensors[7], attended, tensors[6])
-    inner = F.gelu(inner, approximate=algorithm) if name == "gelu" else torch.relu_(inner)
-    summed = torch.add(attended, tensors[9]).addmm_(inner, tensors[8])
-    return torch.layer_norm(summed, [width], tensors[2], tensors[3], epsilon)
+
+def product_plus(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    """The same with the residual added."""
+    if weight.is_mkldnn:
+        # A script cannot name an overload. From Python, one is found at once by arguments that no other has; otherwise
+        # the first one is tried, and its error lists all numbers of the bias, which is slow.
+        summed: Tensor = torch.ops.mkldnn._linear_pointwise(x, other=residual, W=weight, B=bias, attr="add")
+        return summed
+    return torch.add(residual, bias).addmm_(x, weight)
 
 
 def integer_layer(
@@ -315,7 +285,7 @@ def integer_layer(
 
     Args:
         tensors: weight and bias of both norms, `per_step` and `lift` of the inputs of query, attention output and inner
-            layer, and four tensors of each product, in the order of `packed_layer`: the weights as integers, their
+            layer, and four tensors of each product, in the order of `float_layer`: the weights as integers, their
             scales, their zero points, the bias.
         steps, zeros: of the inputs of each product.
         name, algorithm: oneDNN's, of the activation.

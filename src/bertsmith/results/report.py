@@ -127,7 +127,7 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
         if len(run.report["runs"]) > 1:
             total = {name: sum(one[name] for one in run.report["runs"]) for name in names}
             costs.append((f"fine-tuning, all of {trainings}", total))
-        if again := run.report.get("again"):
+        if again := run.report.get("refit_runs"):
             total = {name: sum(one[name] for one in again) for name in names}
             costs.append((f"again on all examples, {counted(len(again), 'training')}", total))
         for stage, cost in costs:
