@@ -8,6 +8,7 @@ states. Rows are sorted by length before they are padded, as everywhere. What th
 measured when it is written, and recorded in its `export.json`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, cast
@@ -22,6 +23,7 @@ from bertsmith.encoding.onnx_session import (
     Output,
     Session,
     needs_reduced_range,
+    num_threads,
     outputs_of,
     padded,
     unpadded,
@@ -40,6 +42,17 @@ from bertsmith.text.tokenizer import Tokenizer
 
 LOGIT_BYTES = 2**27  # of a padded batch of logits over the vocabulary, at most
 HIDDEN, POOLED = "last_hidden_state", "pooler_output"
+_TOKENS_PER_THREAD, _MOST_TOKENS = 256, 1536
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnnxRuntime(Runtime):
+    """A graph on the processor, in ONNX Runtime."""
+
+    @property
+    def inference_tokens(self) -> int:
+        """See `Runtime`; in a larger batch, more padding is computed, and its states leave the caches."""
+        return min(_TOKENS_PER_THREAD * num_threads(), _MOST_TOKENS)
 
 
 class OnnxModel:
@@ -293,10 +306,10 @@ def _runtime(folder: OnnxFolder, precision: str) -> Runtime:
     """Where the graph runs, with a note if the processor adds products of its int8 weights in too few bits."""
     bits = folder.shape.int8_bits
     if precision != "int8":
-        return Runtime(device="cpu", precision="fp32")
+        return OnnxRuntime(device="cpu", precision="fp32")
     note = (
         f"this CPU has no VNNI and may saturate sums of the {bits}-bit weights in '{folder.path}'; export it again here"
     )
-    return Runtime(
+    return OnnxRuntime(
         device="cpu", precision="int8", int8_bits=bits, note=note if bits > 7 and needs_reduced_range() else ""
     )
