@@ -22,6 +22,7 @@ import pytest
 from bertsmith import Model, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.encoding import onnx_engine
 from bertsmith.encoding.onnx_engine import places_of_read
 from bertsmith.encoding.units import RowPart, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
@@ -441,6 +442,23 @@ def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
     with pytest.raises(ComputeCancelledError), cancelled_unless(model.encoder.model, lambda: False):
         model.embed(["the film"])
     assert model.embed(["the film"]).shape == (1, model.width)
+
+
+def test_batches_of_a_graph_grow_with_the_threads(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Model = load(places / "base-onnx")
+    lengths = np.full(40, 16, dtype=np.int32)
+    ids = np.random.default_rng(3).integers(5, 30, lengths.sum()).astype(np.int32)
+    rows = PackedRows(ids, ids * 0, lengths, lengths * 0)
+    passes = []
+    model.encoder.model.register_forward_pre_hook(lambda *_: passes.append(1))
+    found = []
+    for threads, expected in ((1, 3), (2, 2), (64, 1)):
+        monkeypatch.setattr(onnx_engine, "num_threads", lambda threads=threads: threads)
+        passes.clear()
+        found.append(model.encoder.row_vectors(rows, model.encoder.choice("last")))
+        assert len(passes) == expected
+    for other in found[1:]:
+        np.testing.assert_allclose(found[0], other, rtol=0, atol=BATCH_TOLERANCE)
 
 
 def test_positions_that_are_read_are_counted_in_their_part() -> None:

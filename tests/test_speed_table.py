@@ -104,6 +104,34 @@ def test_latency_is_in_milliseconds_of_a_row_and_processor_seconds_of_a_process(
     assert first == "| MiniLM, first vector, fp32 | 2.00 s | - | - | 0.50 s | 0.25 (0.80 to 1.25) |"
 
 
+def test_an_onnx_folder_is_compared_with_the_best_peer_too(results: Path) -> None:
+    ours = {"ours-onnx fp32 best": [1.0, 2.0, 1.9]}
+    case = {
+        **CASE,
+        "seconds": {**CASE["seconds"], **ours},
+        "times_as_fast": {**CASE["times_as_fast"], "ours-onnx fp32 best": RATIO},
+    }
+    write(results, "encode_speed_x", cases={"minilm, short mix, fp32": case, "base, short mix, fp32": CASE})
+    rows = speed_table.table("encode_speed_x").splitlines()[2:]
+    assert [row.split(" | ")[-1].rstrip(" |") for row in rows] == [
+        "ONNX folder against the best peer",
+        "---",
+        "1.00 (0.95 to 1.90)",
+        "-",
+    ]
+    spread = {"median": 2.0, "lowest": 1.9, "highest": 2.2}
+    worked = {
+        "ours fp32": spread,
+        "ours-onnx fp32": {**spread, "median": 0.4},
+        "openvino fp32": {**spread, "median": 0.5},
+    }
+    start = {"seconds_worked": worked, "times_as_soon": {"openvino fp32": RATIO, "ours-onnx fp32": RATIO}}
+    write(results, "latency_x", rounds=3, one_row={"minilm, fp32": case}, cold_start={"minilm, fp32": start})
+    row, first = speed_table.table("latency_x").splitlines()[4:]
+    assert row.endswith("| 475.0 ms | 475.0 ms | 500.0 ms | 0.90 (0.80 to 1.25) | 1.00 (0.95 to 1.90) |")
+    assert first.endswith("| 0.90 (0.80 to 1.25) | 1.25 |")
+
+
 def test_a_result_without_a_table_and_a_table_without_a_result_are_refused(results: Path) -> None:
     write(results, "encode_speed_x", cases={"minilm, short mix, fp32": CASE})
     with pytest.raises(SystemExit, match="difference: encode_speed_x;"):

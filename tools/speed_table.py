@@ -5,7 +5,8 @@ suffix; the lines up to `<!-- end of table -->` are generated. Every such result
 
 One rule for all ratios: the seconds of a peer over ours, round by round, from one interleaved run; the table shows the
 median and, in brackets, the lowest and highest. A peer that was measured in two settings counts with the faster one,
-and the best peer of a line is the fastest, both by median.
+and the best peer of a line is the fastest, both by median. Our ONNX folder is compared with the best peer in the same
+way; to the first vector, where a result has no single rounds, by its median.
 """
 
 import json
@@ -20,11 +21,11 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 PAGE, RESULTS = BENCHMARKS / "README.md", BENCHMARKS / "results"
 BLOCK = re.compile(r"<!-- table of (\S+) -->\n.*?<!-- end of table -->", re.DOTALL)
 ENCODE, DEFAULTS, LATENCY = "encode_speed_", "encode_speed_defaults_", "latency_"
-OURS = "ours"
+OURS, FOLDER = "ours", "ours-onnx"
 # The other engines of a result and their columns; those that begin with "ours" are not peers.
 COLUMNS = {
     "ours-plain": "ours, plain",
-    "ours-onnx": "ours, ONNX folder",
+    FOLDER: "ours, ONNX folder",
     "ctranslate2": "CTranslate2",
     "onnxruntime": "ONNX Runtime",
     "openvino": "OpenVINO",
@@ -42,6 +43,7 @@ class Line(NamedTuple):
     Attributes:
         case: what was measured.
         medians: seconds, by engine.
+        rounds: seconds of each round, by engine; empty if they are not in the result.
         ratios: how many times as fast ours is (median, lowest, highest), by every other engine.
         ours: the cell of ours.
         others: the cells of the other engines.
@@ -49,6 +51,7 @@ class Line(NamedTuple):
 
     case: str
     medians: dict[str, float]
+    rounds: dict[str, list[float]]
     ratios: dict[str, dict[str, float]]
     ours: str
     others: dict[str, str]
@@ -61,6 +64,17 @@ class Line(NamedTuple):
             return ABSENT
         found = self.ratios[best]
         return f"{found['median']:.2f} ({found['lowest']:.2f} to {found['highest']:.2f})"
+
+    @property
+    def folder_against(self) -> str:
+        """Our ONNX folder against the best peer."""
+        best = best_peer(self.medians)
+        if best is None or FOLDER not in self.medians:
+            return ABSENT
+        if not self.rounds:
+            return f"{self.medians[best] / self.medians[FOLDER]:.2f}"
+        found = [theirs / own for own, theirs in zip(self.rounds[FOLDER], self.rounds[best], strict=True)]
+        return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
 
 
 def best_peer(medians: dict[str, float]) -> str | None:
@@ -90,28 +104,39 @@ def speed_lines(result: dict[str, Any], setting: str | None) -> Iterator[Line]:
         systems = fastest_settings(every, setting)
         if OURS in systems:
             medians = {engine: every[system] for engine, system in systems.items()}
+            rounds = {engine: case["seconds"][system] for engine, system in systems.items()}
             ratios = _others(case["times_as_fast"], systems)
             cells = {engine: f"{ratio['median']:.2f}" for engine, ratio in ratios.items()}
-            yield Line(_title(title), medians, ratios, f"{case['real_tokens'] / medians[OURS]:,.0f}", cells)
+            yield Line(_title(title), medians, rounds, ratios, f"{case['real_tokens'] / medians[OURS]:,.0f}", cells)
 
 
 def latency_lines(result: dict[str, Any]) -> Iterator[Line]:
     """The lines of a result of `latency.py`: milliseconds of a row, then seconds to the first vector."""
     for title, case in _in_order(result["one_row"]):
-        every = {system: statistics.median(values) / case["rows"] for system, values in case["seconds"].items()}
-        yield from _timed(_title(title, "1 row of 32"), every, case.get("times_as_fast", {}), "{:,.1f} ms", 1000)
+        rounds = {system: [value / case["rows"] for value in values] for system, values in case["seconds"].items()}
+        every = {system: statistics.median(values) for system, values in rounds.items()}
+        found = _timed(_title(title, "1 row of 32"), every, rounds, case.get("times_as_fast", {}), "{:,.1f} ms", 1000)
+        yield from found
     kind = "seconds_worked" if _threads(result) == 1 else "seconds"
     for title, case in _in_order(result["cold_start"]):
         every = {system: seconds["median"] for system, seconds in case[kind].items()}
-        yield from _timed(_title(title, "first vector"), every, case["times_as_soon"], "{:.2f} s")
+        yield from _timed(_title(title, "first vector"), every, {}, case["times_as_soon"], "{:.2f} s")
 
 
-def _timed(case: str, every: dict[str, float], ratios: dict[str, Any], shown: str, units: int = 1) -> Iterator[Line]:
+def _timed(
+    case: str,
+    every: dict[str, float],
+    rounds: dict[str, list[float]],
+    ratios: dict[str, Any],
+    shown: str,
+    units: int = 1,
+) -> Iterator[Line]:
     systems = fastest_settings(every)
     if OURS in systems:
         medians = {engine: every[system] for engine, system in systems.items()}
         cells = {engine: shown.format(units * seconds) for engine, seconds in medians.items()}
-        yield Line(case, medians, _others(ratios, systems), cells.pop(OURS), cells)
+        by_round = {engine: rounds[system] for engine, system in systems.items()} if rounds else {}
+        yield Line(case, medians, by_round, _others(ratios, systems), cells.pop(OURS), cells)
 
 
 def _others(ratios: dict[str, Any], systems: dict[str, str]) -> dict[str, Any]:
@@ -130,9 +155,11 @@ def table(name: str) -> str:
     columns = {engine: title for engine, title in COLUMNS.items() if any(engine in line.others for line in lines)}
     ours = "ours" if name.startswith(LATENCY) else "ours, tokens per second"
     head = ["case", ours, *columns.values(), "against the best peer"]
+    head += ["ONNX folder against the best peer"] if FOLDER in columns else []
     rows = [head, ["---"] * len(head)]
     for line in lines:
-        rows.append([line.case, line.ours, *(line.others.get(engine, ABSENT) for engine in columns), line.against])
+        cells = [line.case, line.ours, *(line.others.get(engine, ABSENT) for engine in columns), line.against]
+        rows.append([*cells, line.folder_against] if FOLDER in columns else cells)
     return "\n".join([_where(result, columns), "", *(f"| {' | '.join(row)} |" for row in rows), ""])
 
 

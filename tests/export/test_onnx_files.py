@@ -37,7 +37,7 @@ from tasks.architecture_samples import OTHERS, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 onnx = pytest.importorskip("onnx", reason="needs the extra export")
-pytest.importorskip("onnxruntime", reason="needs the extra export")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
 
 NEAR = {"rtol": 0, "atol": 1e-5}
 LENGTHS = [5, 1, CONFIG.max_position_embeddings, 17, 2]
@@ -289,6 +289,25 @@ def test_weights_that_are_too_large_for_one_file_are_next_to_it(tmp_path: Path) 
     assert (tmp_path / "int8.onnx.data").exists()
     assert np.isfinite(Session(tmp_path / "int8.onnx")(rows)["logits"]).all()
     assert not list(tmp_path.glob("plain-*"))
+
+
+def test_the_slow_fusions_are_those_of_the_installed_onnxruntime(tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}))
+    write_int8(load_any(tmp_path / "model"), None, tmp_path / "int8.onnx", reduced=False)
+
+    def fused(disabled: tuple[str, ...]) -> bool:
+        """Whether the graph that runs has a fused sum and norm."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it warns that the file depends on the machine
+        options.optimized_model_filepath = str(tmp_path / "runs.onnx")
+        onnxruntime.InferenceSession(
+            tmp_path / "int8.onnx", options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+        )
+        nodes = onnx.load(tmp_path / "runs.onnx").graph.node
+        return any(node.op_type == "SkipLayerNormalization" for node in nodes)
+
+    assert fused(())
+    assert not fused(onnx_session.SLOW_FUSIONS)
 
 
 @pytest.mark.parametrize("reduced", [True, False])

@@ -27,7 +27,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
 
 # On the processor, this fused sum and norm of onnxruntime takes four times as long as the two by themselves.
-_SLOW_FUSIONS = ("SkipLayerNormFusion",)
+SLOW_FUSIONS = ("SkipLayerNormFusion",)
 
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -137,7 +137,7 @@ class Session:
         options.log_severity_level = 3  # errors
         try:
             self._session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW_FUSIONS
+                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
             )
         except self._failures as error:
             raise self._refusal(error) from None
