@@ -21,8 +21,8 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
-from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
+from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, LabelError, RunError
+from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

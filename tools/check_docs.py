@@ -290,10 +290,12 @@ def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
 
 def main() -> None:
     """Runs the given pages, or all pages."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        sys.exit(__doc__)
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     failed = run_pages(pages)
-    sys.exit(f"{failed} command lines failed" if failed else 0)
+    sys.exit(f"command lines that failed: {failed}" if failed else 0)
 
 
 if __name__ == "__main__":

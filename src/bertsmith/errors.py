@@ -4,6 +4,7 @@
 
     BertsmithError
     ├── InputError         an input file or text that is missing, empty, binary or unreadable
+    │   └── LabelError     labels that no classifier can learn from
     ├── ConfigError        a setting that is invalid or unknown
     ├── VocabularyError    a vocabulary that is incomplete, has duplicate pieces, or is the wrong one
     ├── CorpusError        a corpus folder that is damaged or does not match its use
@@ -48,6 +49,10 @@ def _again(kind: type[BertsmithError], *arguments: Any) -> BertsmithError:
 
 class InputError(BertsmithError):
     """An input file or text is missing, empty, binary or unreadable."""
+
+
+class LabelError(InputError, ValueError):
+    """Labels that no classifier can learn from; also a ValueError, as scikit-learn expects."""
 
 
 class ConfigError(BertsmithError):
@@ -117,10 +122,14 @@ def nearest(name: object, known: Iterable[str]) -> str:
     "did you mean 'learning_rate'?"
     >>> nearest("x", ["steps", "batch"])
     "use one of 'batch', 'steps'"
+    >>> nearest("x", ["steps"])
+    "use 'steps'"
     """
     names = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(map(repr, names))}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"use {'one of ' if len(names) > 1 else ''}{', '.join(map(repr, names))}"
 
 
 def nearest_path(path: Path | str, *, folders: bool = False) -> str:

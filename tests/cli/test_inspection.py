@@ -89,14 +89,14 @@ def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model:
     assert run("inspect", model, "--json").code == 1
     assert run("fill", "--model", model, "--verify", "the [MASK]").err == result.err
     assert result.err == (
-        f"bertsmith: expected the files that '{model / 'bertsmith.json'}' describes; found different ones: "
+        f"bertsmith: expected the files that '{model / 'bertsmith.json'}' describes; found different or missing ones: "
         "model.safetensors; copy the folder again, or remove bertsmith.json if you changed them\n"
     )
     assert run("fill", "--model", model, "the [MASK]").code == 0, "reading every weight twice is on request"
     refused = run("fill", "--model", model, "--verify", "the [MASK]")
     assert (refused.code, refused.out) == (1, "")
-    assert "different ones: model.safetensors" in refused.err
-    with pytest.raises(CheckpointError, match=r"different ones: model\.safetensors"):
+    assert "different or missing ones: model.safetensors" in refused.err
+    with pytest.raises(CheckpointError, match=r"different or missing ones: model\.safetensors"):
         bertsmith.load(model, verify=True)
 
 
@@ -105,7 +105,7 @@ def test_weights_that_cannot_be_read_are_reported_by_their_digest(run, model: Pa
     (model / "model.safetensors").write_bytes(data[: len(data) // 2])
     result = run("inspect", model)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert "different ones: model.safetensors" in result.err
+    assert "different or missing ones: model.safetensors" in result.err
 
 
 @pytest.mark.parametrize("to", ["huggingface", "google"])
@@ -164,4 +164,4 @@ def test_verify_knows_the_names_of_served_models_and_the_starting_model(run, tmp
     ):
         result = run(*typed, "--verify")
         assert (result.code, result.out) == (1, "")
-        assert "different ones: model.safetensors" in result.err
+        assert "different or missing ones: model.safetensors" in result.err

@@ -180,7 +180,7 @@ def test_many_repetitions_are_worth_a_warning_and_copies_are_not(folder: Path, t
 def test_words_are_counted_by_language(folder: Path) -> None:
     counts, notes = count_languages([folder], TextRules())
     assert (counts["xx"]["x"], counts["yy"]["y"], counts["yy"]["z"]) == (270, 15, 12)
-    assert notes == ["unusable files in the folders, skipped: 1"]
+    assert notes == [f"unusable files in the folders, skipped: 1 ({folder / 'README.md'}: unknown extension)"]
 
 
 def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:

@@ -305,10 +305,12 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
         "low": -0.01,
         "high": 0.05,
     }
-    assert "0.7500 (--model RUN/model --also RUN/bag-of-words); the two tie" in said(0.65)
-    assert "the two tie" in said(0.72, better_baseline={**better, "p_value": 0.3})
-    assert "the two tie" not in said(0.72, better_baseline={**better, "p_value": 0.01})
-    assert "the two tie" not in said(0.5)
+    assert "0.7500 (--model RUN/model --also RUN/bag-of-words); the two differ by no more than noise" in said(0.65)
+    assert "differ by no more than noise" in said(0.72, better_baseline={**better, "p_value": 0.3})
+    assert "differ by no more than noise" not in said(0.72, better_baseline={**better, "p_value": 0.01})
+    assert "differ by no more than noise" not in said(0.5)
+    collapsed = [{"folder": "seed-1", "scores": {"accuracy": 0.7}, "collapsed": True}]
+    assert "differ by no more than noise" not in said(0.65, runs=collapsed)
     assert "with --calibrate" in said(0.65, settings={"calibrate": False})
     for given in (True, None):  # given already, or without effect
         assert said(0.65, settings={"calibrate": given}).endswith("so their mean is the safer choice")
@@ -582,7 +584,7 @@ def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:
     assert [line["baseline"] for line in lines] == [BAG] * 20 + [VECTORS] * 20
 
 
-@pytest.mark.parametrize(("p_value", "words"), [(0.5, "ties with"), (0.01, "is better than")])
+@pytest.mark.parametrize(("p_value", "words"), [(0.5, "scores higher than"), (0.01, "is better than")])
 def test_a_difference_within_noise_is_a_tie(p_value: float, words: str) -> None:
     test = {"difference": 0.1, "low": -0.1, "high": 0.3, "p_value": p_value, "compared": "accuracy", "examples": 20}
     better = {"name": BAG, "metric": "accuracy", "score": 0.8, "of_model": 0.7, **test}

@@ -111,8 +111,8 @@ def main() -> None:
         if package in ("", "bertsmith"):
             raise
         _fail(
-            f"expected the package {package}, which this command needs here; found none; install everything that "
-            "bertsmith needs (pip install bertsmith); without torch, it answers from ONNX folders"
+            f"expected the package {package}, which this command needs; found none; install bertsmith with all that it "
+            "needs (pip install . in the checkout); requirements/light.txt is enough for predict, embed, fill and serve"
         )
     except OSError as error:
         resumes = called is not None and "resume" in inspect.signature(called.function).parameters

@@ -111,7 +111,7 @@ def search(
     from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, SYSTEMS, VECTORS, WORDS_ALONE
 
     if bool(query) == (queries is not None):
-        raise typer.BadParameter("give --query or --queries")
+        raise typer.BadParameter("expected --query or --queries; found neither")
     if bm25 + hybrid + (method is not None) > 1:
         raise typer.BadParameter("only one of --bm25 and --hybrid, or --method, may be given")
     method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS
@@ -124,7 +124,7 @@ def search(
     bm25, hybrid, alone = method == BY_WORDS, method == HYBRID, method in WORDS_ALONE
     by = f"with --{'' if bm25 else 'method '}{method}"
     if any(not one.strip() for one in query or ()):
-        raise typer.BadParameter("--query is empty; give some text")
+        raise typer.BadParameter("expected some text for --query; found none")
     if model is None and (not alone or bm25_words == "pieces"):
         raise typer.BadParameter("give --model, or --bm25 (or --method tf-idf or one-hot) to search by words alone")
     if judgements is not None and queries is None:

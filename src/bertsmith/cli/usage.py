@@ -48,6 +48,11 @@ _FILES = {
     **dict.fromkeys(("--file", "--input", "--data", "--texts", "--text", "--train", "--dev"), ("--data", "--train")),
     "--test": ("--data",),
 }
+# An option that is no number, or one that is out of its range.
+_NUMBER = re.compile(
+    r"Invalid value for '(?P<name>[^']*)'[^:]*: (?P<found>.*) is not "
+    r"(?:a valid (?P<kind>int|integer|float)(?: range)?|in the range (?P<range>.*?))\.?"
+)
 
 
 def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
@@ -87,6 +92,10 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         return f"expected a command; found {command[1]!r}; {command[2].lower() or listed}"
     if getattr(error, "param", None) is not None:
         fix = listed
+    if number := _NUMBER.fullmatch(message):
+        kind = "a whole number" if (number["kind"] or "").startswith("int") else "a number"
+        kind += f" x with {number['range']}" if number["range"] else ""
+        return f"expected {kind} for {number['name']}; found {number['found']}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
     return f"{message[:1].lower()}{message[1:]}; {fix}"
 

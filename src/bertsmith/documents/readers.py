@@ -38,6 +38,7 @@ from bertsmith.settings import help_field, require
 _TABLES = (".csv", ".tsv", ".json")  # with labels and all, a table would be read as prose
 
 MOST_SENTENCES = 200_000
+_NAMED = 3  # skipped files in a note
 """Several times the longest novel. A longer document is cut into several, and the cuts are counted."""
 
 
@@ -106,15 +107,20 @@ class ReadReport:
         default_factory=dict, metadata={"help": "text files by what divides them into documents"}
     )
 
+    def __post_init__(self) -> None:
+        self._skipped: list[str] = []  # the first skipped files, and why
+
     @property
     def notes(self) -> list[str]:
         """What was left out, one sentence each."""
+        more = self.skipped_files - len(self._skipped)
+        files = "; ".join([*self._skipped, *([f"{more:,} more"] if more else [])])
         named = (
-            ("unusable files in the folders, skipped", self.skipped_files),
-            ("bytes that are not UTF-8, dropped", self.encoding_errors),
-            ("lines that are too long, cut", self.cut_lines),
+            ("unusable files in the folders, skipped", self.skipped_files, f" ({files})"),
+            ("bytes that are not UTF-8, dropped", self.encoding_errors, ""),
+            ("lines that are too long, cut", self.cut_lines, ""),
         )
-        return [f"{what}: {count}" for what, count in named if count]
+        return [f"{what}: {count}{details}" for what, count, details in named if count]
 
     def add_counts(self, counts: BlockCounts) -> None:
         """Adds the counts of one block."""
@@ -126,6 +132,8 @@ class ReadReport:
         """Adds the record of one file."""
         if isinstance(file, Skipped):
             self.skipped_files += 1
+            if len(self._skipped) < _NAMED:
+                self._skipped.append(f"{file.name}: {file.reason}")
         else:
             self.files += 1
             self.bytes += file.bytes

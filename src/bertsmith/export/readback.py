@@ -94,7 +94,8 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     is_installed = importlib.util.find_spec("transformers") is not None
     if folder.tokenizer is None or not is_installed:
         why = "there is no vocabulary" if is_installed else "transformers is not installed"
-        _record_unrun(record, partial, why, file, needed="transformers and a vocabulary")
+        fix = "omit --data" if is_installed else "install it (pip install transformers), or omit --data"
+        _record_unrun(record, partial, why, file, needed="transformers and a vocabulary", fix=fix)
         return [*lines, f"{why}: nothing was run in transformers"]
     transformers = importlib.import_module("transformers")
     sample = sample_for(folder, spec, file)
@@ -116,14 +117,22 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     return [*lines, sample.line(), f"transformers: {found.line()}"]
 
 
-def _record_unrun(record: dict[str, Any], partial: Path, why: str, file: DataFile | None, *, needed: str) -> None:
+def _record_unrun(
+    record: dict[str, Any],
+    partial: Path,
+    why: str,
+    file: DataFile | None,
+    *,
+    needed: str,
+    fix: str = "omit --data",
+) -> None:
     """Writes the record of an export that could not be run.
 
     Raises:
         ConfigError: a file to run it on was given.
     """
     if file is not None:
-        raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=why, fix="omit --data")
+        raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=f"that {why}", fix=fix)
     write_json(partial / RECORD, {**record, "not_run": why, "versions": versions()})
 
 

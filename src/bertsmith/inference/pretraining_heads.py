@@ -255,7 +255,7 @@ class PretrainedPredictor:
         return number, InputError(
             expected=f"a {MASK} in {places[number]}",
             found=repr(texts[number][:60]),
-            fix=f"write {MASK} where a word is missing",
+            fix=f"write {MASK}, in capitals, where a word is missing",
         )
 
 
@@ -270,7 +270,7 @@ def require_heads(trained: Collection[str], needs: Sequence[str], place: object)
             raise CheckpointError(
                 expected=f"a model with a trained {head} head in '{place}'",
                 found="none",
-                fix="name a pre-trained model that has it",
+                fix=f"name a model that was pre-trained with --objective {'mlm+nsp' if head == 'nsp' else 'mlm'}",
             )
 
 

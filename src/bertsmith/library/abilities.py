@@ -16,6 +16,8 @@ _OF_TASKS = {
     "tagging": "tag",
     "span": "answer",
 }
+# What trains a model for it, where that is not the default.
+_MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}
 
 
 def require_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> None:
@@ -26,9 +28,9 @@ def require_ability(ability: str, abilities: Collection[str], name: str, task: s
     """
     if ability not in abilities:
         raise CheckpointError(
-            expected=f"a model that can {ability}",
+            expected=f"a model with the ability {ability}{_MADE_BY.get(ability, '')}",
             found=f"'{name}', a model {'without a task head' if task is None else f'for {task}'}",
-            fix=f"it can {', '.join(abilities)}; load another one",
+            fix=f"it has {', '.join(abilities)}; load another one",
         )
 
 

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import InputError
+from bertsmith.errors import LabelError
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -41,10 +41,6 @@ Texts = Sequence[Text]
 
 # Shared by all vectorizers, because before `fit` an estimator has no attributes but its parameters.
 _loading = threading.Lock()
-
-
-class LabelError(InputError, ValueError):
-    """Labels that no classifier can learn from; also a ValueError, as scikit-learn expects."""
 
 
 class _OfTexts(BaseEstimator):  # type: ignore[misc]

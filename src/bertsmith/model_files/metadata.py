@@ -258,7 +258,7 @@ def altered_files(folder: Path, names: Sequence[str]) -> CheckpointError:
     """The error for files that differ from the digests in the metadata of their folder."""
     return CheckpointError(
         expected=f"the files that '{folder / METADATA}' describes",
-        found=f"different ones: {', '.join(names)}",
+        found=f"different or missing ones: {', '.join(names)}",
         fix=f"copy the folder again, or remove {METADATA} if you changed them",
     )
 

@@ -36,7 +36,7 @@ _OFFERS = {
     "(--task {larger}), or one that was pre-trained longer",
 }
 # Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
-_MEAN_OF_A_TIE = "; the two tie, so their mean is the safer choice"
+_MEAN_OF_A_TIE = "; the two differ by no more than noise, so their mean is the safer choice"
 _CALIBRATED = ", above all after a training with --calibrate"
 _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
@@ -96,7 +96,12 @@ def _could_calibrate(report: Mapping[str, Any]) -> bool:
 
 
 def _ties_with_bag(report: Mapping[str, Any]) -> bool:
-    """Whether the bag of words is not told apart from the best training, whichever of the two is ahead."""
+    """Whether the bag of words is not told apart from the best training, whichever of the two is ahead.
+
+    Never if all trainings collapsed: a model that gives one answer adds nothing to a mean.
+    """
+    if all(run.get("collapsed", False) for run in report["runs"]):
+        return False
     better = report.get("better_baseline", {})
     return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)
 
@@ -135,10 +140,8 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
         run: the run folder, as the path of a saved baseline names it.
         report: the content of report.json; without it, nothing is known to be given.
     """
-    if "p_value" in better:
-        relation = "is better than" if better["p_value"] < LEVEL else "ties with"
-    else:
-        relation = "scores higher than"  # on a single example, which shows no more
+    # A single example has no test, and shows no more than a higher score.
+    relation = "is better than" if better.get("p_value", 1.0) < LEVEL else "scores higher than"
     said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
     said += f"{better['of_model']:.4f}{_tested(better, better['metric'])}"
     if "folder" in better:

@@ -92,9 +92,9 @@ class Hosts:
                     return host, ability
         wanted = " or ".join(abilities)
         if name is not None:
-            raise RefusalError(400, f"model {name!r} cannot {wanted}; it can {_can(self._by_name[name])}")
-        known = "; ".join(f"{host.name!r} can {_can(host)}" for host in self.all)
-        raise RefusalError(400, f"no model that is served here can {wanted}; {known}")
+            raise RefusalError(400, f"model {name!r} has no ability {wanted}; it has {_all_of(self._by_name[name])}")
+        known = "; ".join(f"{host.name!r} has {_all_of(host)}" for host in self.all)
+        raise RefusalError(400, f"no model that is served here has the ability {wanted}; {known}")
 
     def close(self) -> None:
         """Closes the queues and waits for running computations."""
@@ -206,7 +206,7 @@ def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
         work.done.set_exception(RefusalError(504, sentence))
 
 
-def _can(host: Host) -> str:
+def _all_of(host: Host) -> str:
     return ", ".join(abilities_of(host.model))
 
 

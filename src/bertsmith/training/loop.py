@@ -234,7 +234,7 @@ class _Course:
         made = (
             f"{counted(planned, 'step')} are made, as many as fit into the minutes; settings.json records such changes"
         )
-        if steps < self.total and not self.is_told_fewer:
+        if steps < min(self.total, planned) and not self.is_told_fewer:
             self.is_told_fewer = True
             warn(f"steps take longer than the trial steps did, so fewer than {made}")
         elif steps > self.total and self.is_told_fewer:
