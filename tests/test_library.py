@@ -198,7 +198,7 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     for ability in (None, "embed", "rerank"):
         assert model.tokens(["the [SEP] film", ""], ability) == [7, 4]
     assert (model.tokens(["the [SEP] film"], "pieces"), model.pieces(["[SEP]"])) == ([5], [["[SEP]"]])
-    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without a task head"):
+    with pytest.raises(CheckpointError, match="the ability fill; found 'sentences', a model without a task head"):
         model.fill(["[MASK]"])
 
 
@@ -309,7 +309,7 @@ def test_tokens_are_counted_as_each_method_reads_them(base, folders):
     assert base.tokens([["films", "", " "], ["[MASK]", "a"]], "features") == [6, 6]
     examples = [TaggedExample(id="", words=tuple(words)) for words in sentences[1:3]]
     assert task_for(SPECS["tags"]).encode(examples, TOKENIZER).rows.lengths.tolist() == [6, 4]
-    with pytest.raises(CheckpointError, match="that can fill"):
+    with pytest.raises(CheckpointError, match="the ability fill"):
         tagger.tokens(["a"], "fill")
 
 
@@ -383,7 +383,7 @@ def test_empty_input_gives_empty_output(folders, base):
 
 def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, base):
     for name in ("classify", "score", "choose", "tag", "answer"):
-        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without a task head"):
+        with pytest.raises(CheckpointError, match=f"the ability {name}; found 'base', a model without a task head"):
             getattr(base, name)(["anna"])
     tagger = load(folders["tags"], device="cpu")
     for name in ("fill", "next_sentence", "classify"):

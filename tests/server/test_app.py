@@ -206,10 +206,8 @@ def test_a_request_without_a_model_goes_to_the_first_that_can(models: dict[str, 
         reply = await client.post("/fill", {"texts": ["the [MASK]"]})
         assert reply.status == 400
         (listed,) = (await client.get("/models")).json["models"]
-        assert (
-            reply.error
-            == f"no model that is served here has the ability fill; 'reviews' has {', '.join(listed['abilities'])}"
-        )
+        has = ", ".join(listed["abilities"])
+        assert reply.error == f"no model that is served here has the ability fill; 'reviews' has {has}"
 
     serve({"reviews": models["reviews"]}, nobody)
 
