@@ -389,7 +389,7 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
     for name in ("fill", "next_sentence", "classify"):
         with pytest.raises(CheckpointError, match="found 'tags', a model for tagging; it has tag, embed, features"):
             getattr(tagger, name)(["anna"])
-    with pytest.raises(CheckpointError, match="can rerank"):
+    with pytest.raises(CheckpointError, match="the ability rerank"):
         tagger.rerank("anna", ["rome"])
 
 

@@ -160,7 +160,7 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
             np.testing.assert_allclose([item.probability for item in one.next], chances, rtol=1e-4)
     with pytest.raises(ConfigError, match="tokens of at least 0"):
         model.complete(["a"], tokens=-1)
-    with pytest.raises(CheckpointError, match="can fill"):
+    with pytest.raises(CheckpointError, match="the ability fill"):
         model.fill(["[MASK]"])
 
 
