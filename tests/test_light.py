@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,11 @@ def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.Comp
     """A command of a process in which torch cannot be imported."""
     command = [PYTHON, "-c", COMMAND, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
+
+
+def graph_of(model: Model) -> onnx_engine.OnnxModel:
+    """The graph of a model."""
+    return model.encoder.model
 
 
 def alike(one: object, other: object) -> None:
@@ -444,6 +450,13 @@ def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
     assert model.embed(["the film"]).shape == (1, model.width)
 
 
+def test_an_int8_graph_answers_a_text_among_others_as_alone(places: Path) -> None:
+    model = load(places / "single-onnx", precision="int8")
+    texts = ["the film was good", "bad", "the plot was very bad and the film was long", "good film"]
+    together = [one.probabilities for one in model.classify(texts)]
+    assert together == [model.classify([text])[0].probabilities for text in texts]
+
+
 def test_batches_of_a_graph_grow_with_the_threads(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model: Model = load(places / "base-onnx")
     lengths = np.full(40, 16, dtype=np.int32)
@@ -459,6 +472,54 @@ def test_batches_of_a_graph_grow_with_the_threads(places: Path, monkeypatch: pyt
         assert len(passes) == expected
     for other in found[1:]:
         np.testing.assert_allclose(found[0], other, rtol=0, atol=BATCH_TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["single", "tags", "base"])
+def test_many_texts_are_computed_by_one_thread_each(places: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"the {'film ' * count}was good" for count in range(1, 25)] * 2
+    rows = [text.split() for text in texts]
+
+    def answers(model: Model) -> object:
+        if kind == "base":
+            return model.embed(texts)
+        if kind == "single":
+            return np.array([one.probabilities for one in model.classify(texts)])
+        return [list(one.tags) for one in model.tag(rows)]
+
+    monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
+    model: Model = load(places / f"{kind}-onnx")
+    one_by_one = answers(model)
+    assert "on_one_thread" not in vars(graph_of(model))
+    monkeypatch.setattr(onnx_engine, "_MANY_TOKENS", 50)
+    monkeypatch.setattr(onnx_engine, "_TOKENS_PER_THREAD", 40)
+    used = set()
+    run = onnx_engine.Session.run
+    monkeypatch.setattr(
+        onnx_engine.Session, "run", lambda *given: used.add(threading.current_thread().name) or run(*given)
+    )
+    at_once = answers(model)
+    assert used
+    assert threading.current_thread().name not in used
+    if kind == "tags":
+        assert at_once == one_by_one
+    else:
+        np.testing.assert_allclose(at_once, one_by_one, rtol=0, atol=BATCH_TOLERANCE)
+
+
+def test_an_error_in_one_thread_ends_the_others(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
+    monkeypatch.setattr(onnx_engine, "_MANY_TOKENS", 1)
+    monkeypatch.setattr(onnx_engine, "_TOKENS_PER_THREAD", 1)
+    model: Model = load(places / "base-onnx")
+    passes = []
+
+    def after_three() -> bool:
+        passes.append(1)
+        return len(passes) < 4
+
+    with pytest.raises(ComputeCancelledError), cancelled_unless(model.encoder.model, after_three):
+        model.embed([f"the {'film ' * count}" for count in range(30)])
+    assert len(passes) < 30
 
 
 def test_positions_that_are_read_are_counted_in_their_part() -> None:

@@ -280,7 +280,9 @@ def test_a_google_checkpoint_without_a_vocabulary_is_not_run_and_that_is_said(tm
     assert lines[1:] == ["there is no vocabulary: nothing was run"]
     assert record_of(tmp_path / "out")["not_run"] == "there is no vocabulary"
     data = write_data(tmp_path / "dev.tsv", examples_of("single", 4))
-    with pytest.raises(ConfigError, match=r"a vocabulary, to compare on .*dev\.tsv'; found there is no vocabulary"):
+    with pytest.raises(
+        ConfigError, match=r"a vocabulary, to compare on .*dev\.tsv'; found that there is no vocabulary"
+    ):
         export(source, tmp_path / "other", to="google", data=data)
     assert not (tmp_path / "other").exists()
 

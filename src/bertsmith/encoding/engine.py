@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bertsmith.encoding.passes import Apart, computed
 from bertsmith.encoding.row_encoder import RowEncoder
-from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, computed, separate_rows
+from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, separate_rows
 from bertsmith.progress import Progress
 from bertsmith.runtime import ALONE, Rank, Runtime
 from bertsmith.text.encoded import Ids
@@ -76,6 +77,10 @@ class Engine(abc.ABC):
 
         Heads that read one vector per row give one row of logits for each row.
         """
+
+    def apart(self, head: str) -> Apart | None:
+        """How parts of many rows are computed at the same time; None if one after another is as fast."""
+        return None
 
     def new_memory(self) -> "Memory | None":
         """The memory of nothing, with which `next_logits` reads on from what it has read; None if it cannot."""
@@ -140,4 +145,5 @@ class Engine(abc.ABC):
                 micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
                 advance=advance_here if advance is None else advance,
                 rank=rank,
+                apart=self.apart(head) if micro_tokens is None else None,
             )

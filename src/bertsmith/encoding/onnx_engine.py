@@ -8,6 +8,7 @@ states. Rows are sorted by length before they are padded, as everywhere. What th
 measured when it is written, and recorded in its `export.json`.
 """
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from bertsmith.encoding.onnx_session import (
     padded,
     unpadded,
 )
+from bertsmith.encoding.passes import Apart
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, Vectors
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError
@@ -43,6 +45,7 @@ from bertsmith.text.tokenizer import Tokenizer
 LOGIT_BYTES = 2**27  # of a padded batch of logits over the vocabulary, at most
 HIDDEN, POOLED = "last_hidden_state", "pooler_output"
 _TOKENS_PER_THREAD, _MOST_TOKENS = 256, 1536
+_MANY_TOKENS = 2**15  # of all texts; with more, it pays to load the graph again, with one thread
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,8 +54,9 @@ class OnnxRuntime(Runtime):
 
     @property
     def inference_tokens(self) -> int:
-        """See `Runtime`; in a larger batch, more padding is computed, and its states leave the caches."""
-        return min(_TOKENS_PER_THREAD * num_threads(), _MOST_TOKENS)
+        """See `Runtime`."""
+        one = tokens_per_thread(self.precision)
+        return one if one == 1 else min(one * num_threads(), _MOST_TOKENS)
 
 
 class OnnxModel:
@@ -64,6 +68,7 @@ class OnnxModel:
 
     Attributes:
         path: the file of the graph.
+        precision: as given.
         parts: the parts beyond embeddings and layers that were exported.
 
     Raises:
@@ -73,10 +78,25 @@ class OnnxModel:
 
     def __init__(self, folder: OnnxFolder, precision: str) -> None:
         self.path, self.shape, self.parts = folder.graph(precision), folder.shape, folder.shape.parts
+        self.precision = precision
         self.kind = None if folder.metadata.spec is None else str(folder.metadata.spec.get("kind"))
         self.outputs = {output.name: output for output in outputs_of(self.kind, self.parts)}
         self.session = Session(self.path)
         self._hooks = Hooks()
+
+    @functools.cached_property
+    def on_one_thread(self) -> "OnnxModel":
+        """The same graph, loaded again, for parts that are computed at the same time by one thread each.
+
+        It calls no hooks, because these belong to the thread that waits; see `call_hooks`.
+        """
+        found = copy.copy(self)
+        found.session, found._hooks = Session(self.path, threads=1), Hooks()
+        return found
+
+    def call_hooks(self) -> None:
+        """Calls what was registered to be called in front of every forward pass."""
+        self._hooks.call()
 
     @property
     def width(self) -> int:
@@ -172,10 +192,11 @@ class OnnxEngine(Engine):
 
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
-        outputs = self._model.outputs_for(head)
-        found = self._model.run(part, outputs)
-        logits = found[0] if len(found) == 1 else np.stack(found, axis=-1)
-        return logits[places_of_read(part)] if outputs[0].per == PER_TOKEN else logits
+        return _logits(self._model, part, head)
+
+    def apart(self, head: str) -> Apart | None:
+        """See `Engine`."""
+        return _apart(self._model, functools.partial(_logits, head=head))
 
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> "OnnxEncoder":
         """See `Engine`."""
@@ -238,7 +259,7 @@ class OnnxEncoder(RowEncoder):
         """
         self.require_pooling(pooling, choice)
         features = rows_by_first(rows)
-        return self._vectors(features, lambda part: self._pooled(part, pooling), "texts", progress)
+        return self._vectors(features, functools.partial(_pooled, pooling=pooling), "texts", progress)
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
         """See `RowEncoder`.
@@ -246,28 +267,12 @@ class OnnxEncoder(RowEncoder):
         Raises:
             CheckpointError: the graph gives no hidden states.
         """
-        features = separate_rows(rows, read)
-        return self._vectors(features, lambda part: self._hidden(part)[places_of_read(part)], "tokens", None)
-
-    def _hidden(self, part: RowPart) -> Vectors:
-        """The last hidden states of some rows, [t, D]."""
-        return self._model.run(part, (self._model.outputs[HIDDEN],))[0]
-
-    def _pooled(self, part: RowPart, pooling: str) -> Vectors:
-        """One vector for each of some rows, [n, D]."""
-        if pooling == "pooler":
-            return self._model.run(part, (self._model.outputs[POOLED],))[0]
-        hidden, starts = self._hidden(part), offsets_of(part.lengths)
-        if pooling in OF_ONE:
-            return hidden[starts[1:] - 1 if self._model.shape.is_causal else starts[:-1]]
-        if pooling == "max":
-            return cast("Vectors", np.maximum.reduceat(hidden, starts[:-1]))
-        return cast("Vectors", np.add.reduceat(hidden, starts[:-1]) / part.lengths[:, None].astype(np.float32))
+        return self._vectors(separate_rows(rows, read), _of_tokens, "tokens", None)
 
     def _vectors(
         self,
         features: EncodedExamples,
-        compute: Callable[[RowPart], Vectors],
+        compute: Callable[[OnnxModel, RowPart], Vectors],
         what: str,
         progress: Progress | None,
     ) -> Vectors:
@@ -284,12 +289,66 @@ class OnnxEncoder(RowEncoder):
             )
         return self._collect(
             features,
-            compute,
+            functools.partial(compute, self._model),
             (self.hidden_size,),
             what,
             micro_tokens=self.runtime.inference_tokens,
             progress=progress,
+            apart=_apart(self._model, compute),
         )
+
+
+def _logits(model: OnnxModel, part: RowPart, head: str) -> Logits:
+    """The logits of a head for some rows, float32 [r, K]."""
+    outputs = model.outputs_for(head)
+    found = model.run(part, outputs)
+    logits = found[0] if len(found) == 1 else np.stack(found, axis=-1)
+    return logits[places_of_read(part)] if outputs[0].per == PER_TOKEN else logits
+
+
+def _of_tokens(model: OnnxModel, part: RowPart) -> Vectors:
+    """The last hidden states of the positions that are read in some rows, [r, D]."""
+    return _hidden(model, part)[places_of_read(part)]
+
+
+def _hidden(model: OnnxModel, part: RowPart) -> Vectors:
+    """The last hidden states of some rows, [t, D]."""
+    return model.run(part, (model.outputs[HIDDEN],))[0]
+
+
+def _pooled(model: OnnxModel, part: RowPart, pooling: str) -> Vectors:
+    """One vector for each of some rows, [n, D]."""
+    if pooling == "pooler":
+        return model.run(part, (model.outputs[POOLED],))[0]
+    hidden, starts = _hidden(model, part), offsets_of(part.lengths)
+    if pooling in OF_ONE:
+        return hidden[starts[1:] - 1 if model.shape.is_causal else starts[:-1]]
+    if pooling == "max":
+        return cast("Vectors", np.maximum.reduceat(hidden, starts[:-1]))
+    return cast("Vectors", np.add.reduceat(hidden, starts[:-1]) / part.lengths[:, None].astype(np.float32))
+
+
+def _apart(model: OnnxModel, compute: Callable[[OnnxModel, RowPart], Vectors]) -> Apart | None:
+    """How parts of many rows are computed at the same time; None with a single thread."""
+    threads = num_threads()
+    if threads == 1:
+        return None
+    return Apart(
+        threads,
+        tokens_per_thread(model.precision),
+        _MANY_TOKENS,
+        lambda: functools.partial(compute, model.on_one_thread),
+        model.call_hooks,
+    )
+
+
+def tokens_per_thread(precision: str) -> int:
+    """Maximum tokens (or one row) of a batch that one thread computes.
+
+    In a larger batch, more padding is computed, and its states leave the caches. In int8, every row is a batch by
+    itself: the activations of a batch share one scale, so the answer would depend on the other rows.
+    """
+    return 1 if precision == "int8" else _TOKENS_PER_THREAD
 
 
 def places_of_read(part: RowPart) -> Ints:

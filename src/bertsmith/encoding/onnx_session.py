@@ -118,13 +118,14 @@ class Session:
 
     Args:
         path: the file of the graph.
+        threads: that compute together; None for all of them.
 
     Raises:
         ConfigError: onnxruntime is not installed.
         CheckpointError: onnxruntime cannot load the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: int | None = None) -> None:
         onnxruntime = package("onnxruntime", "which runs ONNX graphs", extra="light")
         # onnxruntime has one exception class per status code, without a common base.
         names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
@@ -133,7 +134,7 @@ class Session:
         )
         self._path, self._version = path, onnxruntime.__version__
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads()
+        options.intra_op_num_threads = num_threads() if threads is None else threads
         options.log_severity_level = 3  # errors
         try:
             self._session = onnxruntime.InferenceSession(

@@ -5,21 +5,18 @@ Letters: U units, N rows, T tokens of all rows, R positions that the head reads,
 A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
 of a long text), or a single window if each window is trained separately (questions, tags).
 
-Outside training, rows do not depend on each other, and equal rows are computed once (`computed`), by torch or by
-anything else that takes arrays: only the micro-batches of training import torch.
+Outside training, rows do not depend on each other; see `passes.py`. Only the micro-batches of training import torch.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.finite import require_finite
 from bertsmith.model.batch import Batch, GatheredRows, Read, WindowsOfTexts, cut_by_tokens, gather_rows, rows_index
-from bertsmith.runtime import ALONE, Rank
 from bertsmith.text.pack import PackedRows
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ Ints = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
 NO_LABEL = -1  # of a position that is read but has no target
-_COPIED = 2**16  # entries copied at a time, so that copying takes hardly any memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -166,110 +162,7 @@ def with_windows(gathered: GatheredRows, unit_of_row: Ints, place_in_unit: Ints,
     return dataclasses.replace(gathered, batch=dataclasses.replace(gathered.batch, windows=windows))
 
 
-def computed(
-    features: EncodedExamples,
-    compute: Callable[[RowPart], Logits],
-    *,
-    width: tuple[int, ...],
-    micro_tokens: int,
-    advance: Callable[[float], None] | None = None,
-    rank: Rank = ALONE,
-) -> npt.NDArray[np.float32]:
-    """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
-
-    Equal rows are computed once: the last digits of a result depend on the row's place in the batch, so only this way
-    do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit,
-    unless the head reads these together; then equal units are computed once.
-
-    Args:
-        compute: returns float32 [r, *width] for some rows.
-        width: the shape of the result for one position.
-        micro_tokens: maximum tokens (or one row) to compute together.
-        advance: receives the fraction of rows done since its last call.
-        rank: this process among those that call it together with the same features. They share the work and all get
-            the results of one process: the same bytes, unless it would compute fewer parts than there are processes.
-
-    Raises:
-        NotFiniteError: a result is NaN or infinite; its `index` is the example.
-    """
-    found = np.zeros((features.num_read, *width), dtype=np.float32)
-    if not len(features):
-        return found
-    if features.windows_of_first is not None:
-        found = _computed_by_unit(features, compute, found, micro_tokens, advance, rank)
-        require_finite(found, lambda place: _example_at(features, place))
-        return found
-    if len(features.rows) == 1:
-        found[:] = compute(RowPart(features=features, rows=np.zeros(1, dtype=np.int64)))
-        if advance is not None:
-            advance(1.0)
-        require_finite(found, lambda place: _example_at(features, place))
-        return found
-    different, place = _different(features)
-    # Each result is written to the first place that needs it, then copied to the others.
-    first = np.unique(place, return_index=True)[1]
-    order = np.argsort(different.lengths, kind="stable")
-    cuts = cut_by_tokens(order, different.lengths, micro_tokens, rank.count)
-    for number, counts in rank.dealt(len(cuts)):
-        part = RowPart(features=different, rows=_sorted_rows(different, cuts[number]))
-        results = compute(part)
-        if counts:
-            found[first[part.chosen]] = results
-        if advance is not None:
-            advance(sum(map(len, cuts[number : number + rank.count])) / len(different))
-    found = _joined(found, rank)
-    source = first[place]
-    copies = np.flatnonzero(source != np.arange(len(source)))
-    for begin in range(0, len(copies), _COPIED):
-        entries = copies[begin : begin + _COPIED]
-        found[entries] = found[source[entries]]
-    require_finite(found, lambda place: _example_at(features, place))
-    return found
-
-
-def _computed_by_unit(
-    features: EncodedExamples,
-    compute: Callable[[RowPart], Logits],
-    found: npt.NDArray[np.float32],
-    micro_tokens: int,
-    advance: Callable[[float], None] | None,
-    rank: Rank,
-) -> npt.NDArray[np.float32]:
-    """`found`, filled with the results for units whose rows are computed together."""
-    rows = features.rows
-    lengths = features.unit_tokens.astype(np.int32)
-    whole = PackedRows(rows.token_ids, rows.segment_ids, lengths, np.zeros_like(lengths))
-    which = whole.distinct()[1]
-    first = np.unique(which, return_index=True)[1]
-    order = first[np.argsort(features.unit_tokens[first], kind="stable")]
-    cuts = cut_by_tokens(order, features.unit_tokens, micro_tokens, rank.count)
-    for number, counts in rank.dealt(len(cuts)):
-        rows_of_units = rows_index(features.rows_per_unit, cuts[number])
-        part = RowPart(features=features, rows=_sorted_rows(features, rows_of_units))
-        results = compute(part)
-        if counts:
-            found[part.chosen] = results
-        if advance is not None:
-            advance(sum(map(len, cuts[number : number + rank.count])) / len(order))
-    found = _joined(found, rank)
-    source = first[which]
-    copied = np.flatnonzero(source != np.arange(len(source)))
-    found[rows_index(features.rows_per_unit, copied)] = found[rows_index(features.rows_per_unit, source[copied])]
-    return found
-
-
-def _joined(found: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
-    """The results of all processes, which are zero wherever a process has computed none."""
-    if rank.count == 1:
-        return found
-    import torch
-
-    from bertsmith.processes.distributed import sum_over_ranks
-
-    return sum_over_ranks(torch.from_numpy(found), rank).numpy()
-
-
-def _sorted_rows(features: EncodedExamples, rows: Ints) -> Ints:
+def sorted_rows(features: EncodedExamples, rows: Ints) -> Ints:
     """Some rows, ascending by length."""
     return rows[_by_length(features, rows)]
 
@@ -277,12 +170,6 @@ def _sorted_rows(features: EncodedExamples, rows: Ints) -> Ints:
 def _by_length(features: EncodedExamples, rows: Ints) -> Ints:
     """The order of some rows by length, and among equal lengths by the number of positions that are read."""
     return np.lexsort((features.read_per_row[rows], features.lengths[rows]))
-
-
-def _example_at(features: EncodedExamples, place: int) -> int:
-    """The example that a position which is read belongs to."""
-    row = np.searchsorted(np.cumsum(features.read_per_row), place, side="right")
-    return int(features.example_of_row[row])
 
 
 def rows_by_first(rows: PackedRows) -> EncodedExamples:
@@ -300,20 +187,6 @@ def separate_rows(rows: PackedRows, read: Ints | None) -> EncodedExamples:
         targets=None,
         targets_per=PER_ROW,
     )
-
-
-def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
-    """The distinct rows as separate units, and for each position that is read its index among theirs, int64 [R].
-
-    If different positions are read in equal rows, all of them are read in the row that represents them.
-    """
-    rows, which = features.rows.distinct()
-    if features.read is None:
-        read, place = None, rows_index(rows.lengths, which)
-    else:
-        shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
-        read, place = np.unique(features.read + shift, return_inverse=True)
-    return separate_rows(rows, read), place
 
 
 def micro_batches(
