@@ -4,8 +4,8 @@ Letters: N rows, T tokens, R positions that are read; n, t and r those of some r
 encoder.
 
 A graph has what its export computes: the logits of a task, or those of the pre-training heads and the last hidden
-states. Rows are sorted by length before they are padded, as everywhere. What the export differs from the library in is
-measured when it is written, and recorded in its `export.json`.
+states. In fp32, rows are sorted by length and padded; in int8, every row is a batch. What the export differs from the
+library in is measured when it is written, and recorded in its `export.json`.
 """
 
 import copy
@@ -45,7 +45,8 @@ from bertsmith.text.tokenizer import Tokenizer
 LOGIT_BYTES = 2**27  # of a padded batch of logits over the vocabulary, at most
 HIDDEN, POOLED = "last_hidden_state", "pooler_output"
 _TOKENS_PER_THREAD, _MOST_TOKENS = 256, 1536
-_MANY_TOKENS = 2**15  # of all texts; with more, it pays to load the graph again, with one thread
+# Of all texts; from so many on, it pays to load the graph again, with one thread.
+_MANY_TOKENS, _MANY_TOKENS_INT8 = 2**15, 2**11
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -336,7 +337,7 @@ def _apart(model: OnnxModel, compute: Callable[[OnnxModel, RowPart], Vectors]) -
     return Apart(
         threads,
         tokens_per_thread(model.precision),
-        _MANY_TOKENS,
+        _MANY_TOKENS_INT8 if model.precision == "int8" else _MANY_TOKENS,
         lambda: functools.partial(compute, model.on_one_thread),
         model.call_hooks,
     )
