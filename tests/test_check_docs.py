@@ -147,9 +147,10 @@ def test_a_server_that_does_not_start_fails(tmp_path: Path, capsys: pytest.Captu
     assert "absent" in capsys.readouterr().out
 
 
-def test_the_readme_shows_the_two_commands_of_a_fresh_clone() -> None:
+def test_the_readme_shows_first_what_a_fresh_installation_runs() -> None:
     shown = [line.text for line in check_docs.command_lines(check_docs.ROOT / "README.md")]
-    assert shown[:2] == ["make demo", "make test"]
+    assert shown[0].startswith("bertsmith fill --model starter")
+    assert shown[1] == "bertsmith demo --out demo"
 
 
 REPOSITORY = Path(__file__).parents[1]

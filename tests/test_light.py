@@ -109,11 +109,6 @@ def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
 
 
-def graph_of(model: Model) -> onnx_engine.OnnxModel:
-    """The graph of a model."""
-    return model.encoder.model
-
-
 def alike(one: object, other: object) -> None:
     """Asserts that two values from JSON are equal, numbers to the tolerance of a batch."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -489,7 +484,7 @@ def test_many_texts_are_computed_by_one_thread_each(places: Path, kind: str, mon
     monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
     model: Model = load(places / f"{kind}-onnx")
     one_by_one = answers(model)
-    assert "on_one_thread" not in vars(graph_of(model))
+    assert not model.encoder.model.is_loaded_twice
     monkeypatch.setattr(onnx_engine, "_MANY_TOKENS", 50)
     monkeypatch.setattr(onnx_engine, "_TOKENS_PER_THREAD", 40)
     used = set()
@@ -506,20 +501,53 @@ def test_many_texts_are_computed_by_one_thread_each(places: Path, kind: str, mon
         np.testing.assert_allclose(at_once, one_by_one, rtol=0, atol=BATCH_TOLERANCE)
 
 
-def test_an_error_in_one_thread_ends_the_others(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_in_int8_are_answered_as_alone(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
+    monkeypatch.setattr(onnx_engine, "_MANY_TOKENS_INT8", 50)
+    model = load(places / "single-onnx", precision="int8")
+    texts = [f"the {'film ' * count}was good" for count in range(1, 25)]
+    together = [one.probabilities for one in model.classify(texts)]
+    assert model.encoder.model.is_loaded_twice
+    assert together == [model.classify([text])[0].probabilities for text in texts]
+
+
+@pytest.fixture
+def parallel_model(places: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """A model that computes every text by one of two threads."""
     monkeypatch.setattr(onnx_engine, "num_threads", lambda: 2)
     monkeypatch.setattr(onnx_engine, "_MANY_TOKENS", 1)
     monkeypatch.setattr(onnx_engine, "_TOKENS_PER_THREAD", 1)
-    model: Model = load(places / "base-onnx")
+    return load(places / "base-onnx")
+
+
+DIFFERENT = [f"the {'film ' * count}" for count in range(30)]
+
+
+def test_many_texts_stop_when_no_one_waits(parallel_model: Model) -> None:
     passes = []
 
     def after_three() -> bool:
         passes.append(1)
         return len(passes) < 4
 
-    with pytest.raises(ComputeCancelledError), cancelled_unless(model.encoder.model, after_three):
-        model.embed([f"the {'film ' * count}" for count in range(30)])
-    assert len(passes) < 30
+    with pytest.raises(ComputeCancelledError), cancelled_unless(parallel_model.encoder.model, after_three):
+        parallel_model.embed(DIFFERENT)
+    assert len(passes) == 4
+
+
+def test_an_error_in_one_thread_is_raised_and_ends_the_others(
+    parallel_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def fail(*_: object) -> None:
+        calls.append(1)
+        raise CheckpointError(expected="a graph", found="a wrong one", fix="export it again")
+
+    monkeypatch.setattr(onnx_engine.Session, "run", fail)
+    with pytest.raises(CheckpointError, match="found a wrong one"):
+        parallel_model.embed(DIFFERENT)
+    assert 1 <= len(calls) <= 3  # two threads, and the one that is ready
 
 
 def test_positions_that_are_read_are_counted_in_their_part() -> None:

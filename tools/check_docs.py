@@ -291,7 +291,8 @@ def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
 def main() -> None:
     """Runs the given pages, or all pages."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
-        sys.exit(__doc__)
+        print(__doc__)
+        return
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     failed = run_pages(pages)

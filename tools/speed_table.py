@@ -6,7 +6,7 @@ suffix; the lines up to `<!-- end of table -->` are generated. Every such result
 One rule for all ratios: the seconds of a peer over ours, round by round, from one interleaved run; the table shows the
 median and, in brackets, the lowest and highest. A peer that was measured in two settings counts with the faster one,
 and the best peer of a line is the fastest, both by median. Our ONNX folder is compared with the best peer in the same
-way; to the first vector, where a result has no single rounds, by its median.
+way; for the first vector, whose result has no single rounds, by the median.
 """
 
 import json

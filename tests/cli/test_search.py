@@ -183,7 +183,7 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
     ("arguments", "message"),
     [
         (["--query", "x"], "give --model, or --bm25"),
-        (["--bm25"], "expected --query or --queries; found neither"),
+        (["--bm25"], "expected either --query or --queries; found neither"),
         (["--method", "tf-idf", "--bm25", "--query", "x"], "only one of --bm25 and --hybrid, or --method"),
         (["--method", "one-hot", "--query", "x", "--pooling", "cls"], "no effect with --method one-hot"),
         (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
@@ -197,6 +197,7 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
         (["--bm25", "--query", "x", "--changes", "c"], "--changes has no effect with --bm25"),
         (["--model", "m", "--query", "x", "--query", " "], "expected some text for --query; found none"),
         (["--bm25", "--query", ""], "expected some text for --query; found none"),
+        (["--bm25", "--query", "x", "--queries", "q.txt"], "expected either --query or --queries; found both"),
         (["--bm25", "--query", "x", "--depth", "9"], "--depth has no effect without --hybrid or --rerank"),
         (["--model", "m", "--query", "x", "--k1", "2"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--query", "x", "--query-column", "q"], "--query-column has no effect without --queries"),

@@ -585,7 +585,7 @@ def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("p_value", "words"), [(0.5, "scores higher than"), (0.01, "is better than")])
-def test_a_difference_within_noise_is_a_tie(p_value: float, words: str) -> None:
+def test_a_difference_within_noise_is_only_a_higher_score(p_value: float, words: str) -> None:
     test = {"difference": 0.1, "low": -0.1, "high": 0.3, "p_value": p_value, "compared": "accuracy", "examples": 20}
     better = {"name": BAG, "metric": "accuracy", "score": 0.8, "of_model": 0.7, **test}
     assert verdict(better).startswith(f"the {BAG} {words} the fine-tuned model: accuracy 0.8000 against 0.7000; ")

@@ -112,7 +112,8 @@ def main() -> None:
             raise
         _fail(
             f"expected the package {package}, which this command needs; found none; install bertsmith with all that it "
-            "needs (pip install . in the checkout); requirements/light.txt is enough for predict, embed, fill and serve"
+            "needs (pip install . in the checkout); "
+            "requirements/light.txt is enough for predict, embed, fill and serve with ONNX folders"
         )
     except OSError as error:
         resumes = called is not None and "resume" in inspect.signature(called.function).parameters

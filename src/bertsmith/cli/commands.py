@@ -115,7 +115,7 @@ COMMANDS = (
     Command(
         finetuning.finetune,
         "finetune",
-        "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-mail-run",
+        "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         finetuning.finetune_settings,
         misplaced="pass the files with --train and --dev",
         trains=True,
@@ -130,21 +130,21 @@ COMMANDS = (
     Command(
         prediction.evaluate,
         "evaluate",
-        "bertsmith evaluate --model my-mail-run/model --data my-mails.csv",
+        "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
         prediction.evaluate_settings,
         misplaced="pass the file with --data",
     ),
     Command(
         prediction.quantize,
         "quantize",
-        "bertsmith quantize --model my-mail-run/model --data my-mails.csv",
+        "bertsmith quantize --model my-spam-run/model --data my-mails.csv",
         prediction.quantize_settings,
         misplaced="pass the file with --data",
     ),
     Command(
         prediction.predict,
         "predict",
-        "echo 'Buy these pills' | bertsmith predict --model my-mail-run/model",
+        "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
         prediction.predict_settings,
         misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE, or a table with --data FILE",
     ),
@@ -157,13 +157,13 @@ COMMANDS = (
     Command(
         documents.rank,
         "rank",
-        "bertsmith rank my-mail-run/model my-text/village.txt --label Spam --top 3",
+        "bertsmith rank my-spam-run/model my-text/village.txt --label Spam --top 3",
         misplaced="give one file, or a folder of files",
     ),
     Command(
         distillation.distill,
         "distill",
-        "bertsmith distill --teacher my-mail-run/model --train my-mails.csv --seeds 1 --out my-student",
+        "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
         distillation.distill_settings,
         misplaced="pass the files with --train, --dev and --unlabelled",
         trains=True,
@@ -249,7 +249,7 @@ COMMANDS = (
     Command(
         serve.serve,
         "serve",
-        "bertsmith serve --model my-run/model --model my-mail-run/model",
+        "bertsmith serve --model my-run/model --model my-spam-run/model",
         serve.serve_settings,
         not_run="it runs until it is stopped",
         misplaced="pass each model with --model",

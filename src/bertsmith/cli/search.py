@@ -111,7 +111,7 @@ def search(
     from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, SYSTEMS, VECTORS, WORDS_ALONE
 
     if bool(query) == (queries is not None):
-        raise typer.BadParameter("expected --query or --queries; found neither")
+        raise typer.BadParameter(f"expected either --query or --queries; found {'both' if query else 'neither'}")
     if bm25 + hybrid + (method is not None) > 1:
         raise typer.BadParameter("only one of --bm25 and --hybrid, or --method, may be given")
     method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS

@@ -48,7 +48,7 @@ _FILES = {
     **dict.fromkeys(("--file", "--input", "--data", "--texts", "--text", "--train", "--dev"), ("--data", "--train")),
     "--test": ("--data",),
 }
-# An option that is no number, or one that is out of its range.
+# The value of an option that is not a number, or is out of range.
 _NUMBER = re.compile(
     r"Invalid value for '(?P<name>[^']*)'[^:]*: (?P<found>.*) is not "
     r"(?:a valid (?P<kind>int|integer|float)(?: range)?|in the range (?P<range>.*?))\.?"

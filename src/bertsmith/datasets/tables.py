@@ -54,7 +54,7 @@ ID_COLUMNS = "id guid index idx pair_id".split()
 _WITH_HEADER = (".csv", ".tsv")
 _OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
 _SHOWN_COLUMNS = 12
-_USUAL = ("text", "text2", "text_pair", "pair", "label", "")
+_USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 _PARQUET_ROWS = 1024
 
 
@@ -232,7 +232,7 @@ def _refuse_spans(row: Row) -> None:
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
     """Tells which columns of a table are read, if some are not, or if their names are not the usual ones."""
     unread = [name for name in columns if name not in (*texts, label)]
-    if unread or not {*texts, label} <= {*_USUAL}:
+    if unread or not {*texts, label} <= {*_USUAL_COLUMNS}:
         used = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
         tell(f"'{shown(str(path))}': {used}" + (f"; not read: {show_columns(unread)}" if unread else ""))
 

@@ -37,8 +37,8 @@ from bertsmith.settings import help_field, require
 
 _TABLES = (".csv", ".tsv", ".json")  # with labels and all, a table would be read as prose
 
-MOST_SENTENCES = 200_000
 _NAMED = 3  # skipped files in a note
+MOST_SENTENCES = 200_000
 """Several times the longest novel. A longer document is cut into several, and the cuts are counted."""
 
 

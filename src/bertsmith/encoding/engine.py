@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.encoding.passes import Apart, computed
+from bertsmith.encoding.passes import Parallel, computed
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, separate_rows
 from bertsmith.progress import Progress
@@ -78,8 +78,12 @@ class Engine(abc.ABC):
         Heads that read one vector per row give one row of logits for each row.
         """
 
-    def apart(self, head: str) -> Apart | None:
-        """How parts of many rows are computed at the same time; None if one after another is as fast."""
+    def parallel(self, head: str) -> Parallel | None:
+        """How batches of many rows are computed at the same time; None if one by one is as fast.
+
+        Args:
+            head: as in `width`.
+        """
         return None
 
     def new_memory(self) -> "Memory | None":
@@ -145,5 +149,5 @@ class Engine(abc.ABC):
                 micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
                 advance=advance_here if advance is None else advance,
                 rank=rank,
-                apart=self.apart(head) if micro_tokens is None else None,
+                parallel=self.parallel(head) if micro_tokens is None else None,
             )

@@ -29,7 +29,7 @@ from bertsmith.encoding.onnx_session import (
     padded,
     unpadded,
 )
-from bertsmith.encoding.passes import Apart
+from bertsmith.encoding.passes import Parallel
 from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, Vectors
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError
@@ -45,7 +45,7 @@ from bertsmith.text.tokenizer import Tokenizer
 LOGIT_BYTES = 2**27  # of a padded batch of logits over the vocabulary, at most
 HIDDEN, POOLED = "last_hidden_state", "pooler_output"
 _TOKENS_PER_THREAD, _MOST_TOKENS = 256, 1536
-# Of all texts; from so many on, it pays to load the graph again, with one thread.
+# With this many tokens in a call, loading the graph a second time, with one thread, pays for itself.
 _MANY_TOKENS, _MANY_TOKENS_INT8 = 2**15, 2**11
 
 
@@ -55,9 +55,12 @@ class OnnxRuntime(Runtime):
 
     @property
     def inference_tokens(self) -> int:
-        """See `Runtime`."""
-        one = tokens_per_thread(self.precision)
-        return one if one == 1 else min(one * num_threads(), _MOST_TOKENS)
+        """Tokens per batch at inference.
+
+        In a larger batch, more padding is computed, and its states leave the caches. In int8, every row is a batch by
+        itself: the activations of a batch share one scale, so that the answer would depend on the other rows.
+        """
+        return 1 if self.precision == "int8" else min(_TOKENS_PER_THREAD * num_threads(), _MOST_TOKENS)
 
 
 class OnnxModel:
@@ -89,11 +92,17 @@ class OnnxModel:
     def on_one_thread(self) -> "OnnxModel":
         """The same graph, loaded again, for parts that are computed at the same time by one thread each.
 
-        It calls no hooks, because these belong to the thread that waits; see `call_hooks`.
+        It calls no hooks, because these belong to the thread that waits; see `call_hooks`. It takes the memory of the
+        weights once more, until the model is freed.
         """
         found = copy.copy(self)
         found.session, found._hooks = Session(self.path, threads=1), Hooks()
         return found
+
+    @property
+    def is_loaded_twice(self) -> bool:
+        """Whether `on_one_thread` is there."""
+        return "on_one_thread" in vars(self)
 
     def call_hooks(self) -> None:
         """Calls what was registered to be called in front of every forward pass."""
@@ -195,9 +204,9 @@ class OnnxEngine(Engine):
         """See `Engine`."""
         return _logits(self._model, part, head)
 
-    def apart(self, head: str) -> Apart | None:
+    def parallel(self, head: str) -> Parallel | None:
         """See `Engine`."""
-        return _apart(self._model, functools.partial(_logits, head=head))
+        return _parallel(self._model, functools.partial(_logits, head=head))
 
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> "OnnxEncoder":
         """See `Engine`."""
@@ -295,7 +304,7 @@ class OnnxEncoder(RowEncoder):
             what,
             micro_tokens=self.runtime.inference_tokens,
             progress=progress,
-            apart=_apart(self._model, compute),
+            parallel=_parallel(self._model, compute),
         )
 
 
@@ -329,27 +338,23 @@ def _pooled(model: OnnxModel, part: RowPart, pooling: str) -> Vectors:
     return cast("Vectors", np.add.reduceat(hidden, starts[:-1]) / part.lengths[:, None].astype(np.float32))
 
 
-def _apart(model: OnnxModel, compute: Callable[[OnnxModel, RowPart], Vectors]) -> Apart | None:
-    """How parts of many rows are computed at the same time; None with a single thread."""
-    threads = num_threads()
+def _parallel(model: OnnxModel, compute: Callable[[OnnxModel, RowPart], Vectors]) -> Parallel | None:
+    """How many rows are computed at the same time; None with a single thread.
+
+    Args:
+        compute: returns the results for some rows, by some model.
+    """
+    threads, is_int8 = num_threads(), model.precision == "int8"
     if threads == 1:
         return None
-    return Apart(
-        threads,
-        tokens_per_thread(model.precision),
-        _MANY_TOKENS_INT8 if model.precision == "int8" else _MANY_TOKENS,
-        lambda: functools.partial(compute, model.on_one_thread),
-        model.call_hooks,
+    pays = _MANY_TOKENS_INT8 if is_int8 else _MANY_TOKENS
+    return Parallel(
+        workers=threads,
+        tokens=1 if is_int8 else _TOKENS_PER_THREAD,
+        min_tokens=threads * _TOKENS_PER_THREAD if model.is_loaded_twice else pays,
+        new_compute=lambda: functools.partial(compute, model.on_one_thread),
+        before_each=model.call_hooks,
     )
-
-
-def tokens_per_thread(precision: str) -> int:
-    """Maximum tokens (or one row) of a batch that one thread computes.
-
-    In a larger batch, more padding is computed, and its states leave the caches. In int8, every row is a batch by
-    itself: the activations of a batch share one scale, so the answer would depend on the other rows.
-    """
-    return 1 if precision == "int8" else _TOKENS_PER_THREAD
 
 
 def places_of_read(part: RowPart) -> Ints:
@@ -357,9 +362,8 @@ def places_of_read(part: RowPart) -> Ints:
     features = part.features
     if features.read is None:
         return np.arange(int(part.lengths.sum()))
-    counts = features.read_per_row
-    in_row = features.read - np.repeat(features.rows.offsets[:-1], counts)
-    return in_row[part.chosen] + np.repeat(offsets_of(part.lengths)[:-1], counts[part.rows])
+    moved = offsets_of(part.lengths)[:-1] - features.rows.offsets[part.rows]
+    return features.read[part.chosen] + np.repeat(moved, features.read_per_row[part.rows])
 
 
 def _runtime(folder: OnnxFolder, precision: str) -> Runtime:

@@ -1,6 +1,6 @@
-"""What outside training computes rows: equal ones once, sorted by length, in parts of so many tokens.
+"""Inference over encoded rows: equal rows are computed once, in batches of similar length, one by one or in parallel.
 
-Anything that takes arrays may compute a part; nothing here needs torch.
+The function that computes a batch is given; nothing here needs torch, except to join the results of several processes.
 
 Letters: U units, N rows, R positions that the head reads, r those of some rows, K outputs of the head.
 """
@@ -22,22 +22,22 @@ from bertsmith.text.pack import PackedRows
 _COPIED = 2**16  # entries copied at a time, so that copying takes hardly any memory
 
 
-class Apart(NamedTuple):
-    """How parts are computed at the same time, each by a thread of its own.
+class Parallel(NamedTuple):
+    """How batches are computed at the same time, each by a thread of its own.
 
     Attributes:
-        workers: the threads.
-        tokens: maximum tokens (or one row) of a part.
-        least: with fewer tokens altogether, parts are computed one after another.
-        make: returns what computes a part, as in `computed`; several threads call it.
-        before: called in front of every part, by the thread that waits for all of them.
+        workers: number of threads.
+        tokens: maximum tokens (or one row) of a batch.
+        min_tokens: with fewer tokens in total, batches are computed one by one.
+        new_compute: returns what computes a batch, as in `computed`; several threads call it.
+        before_each: called before every batch, by the thread that waits for all of them.
     """
 
     workers: int
     tokens: int
-    least: int
-    make: Callable[[], Callable[[RowPart], Logits]]
-    before: Callable[[], None]
+    min_tokens: int
+    new_compute: Callable[[], Callable[[RowPart], Logits]]
+    before_each: Callable[[], None]
 
 
 def computed(
@@ -48,7 +48,7 @@ def computed(
     micro_tokens: int,
     advance: Callable[[float], None] | None = None,
     rank: Rank = ALONE,
-    apart: Apart | None = None,
+    parallel: Parallel | None = None,
 ) -> npt.NDArray[np.float32]:
     """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
 
@@ -63,7 +63,7 @@ def computed(
         advance: receives the fraction of rows done since its last call.
         rank: this process among those that call it together with the same features. They share the work and all get
             the results of one process: the same bytes, unless it would compute fewer parts than there are processes.
-        apart: how parts of many rows are computed at the same time; None if one after another is as fast.
+        parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
 
     Raises:
         NotFiniteError: a result is NaN or infinite; its `index` is the example.
@@ -85,13 +85,13 @@ def computed(
     # Each result is written to the first place that needs it, then copied to the others.
     first = np.unique(place, return_index=True)[1]
     order = np.argsort(different.lengths, kind="stable")
-    if apart is not None and int(different.lengths.sum()) < apart.least:
-        apart = None
-    micro_tokens = micro_tokens if apart is None else apart.tokens
+    if parallel is not None and int(different.lengths.sum()) < parallel.min_tokens:
+        parallel = None
+    micro_tokens = micro_tokens if parallel is None else parallel.tokens
     cuts = cut_by_tokens(order, different.lengths, micro_tokens, rank.count)
     dealt = rank.dealt(len(cuts))
     parts = (RowPart(features=different, rows=sorted_rows(different, cuts[number])) for number, _ in dealt)
-    computing = _one_by_one(compute, parts) if apart is None else _at_once(apart, parts)
+    computing = _one_by_one(compute, parts) if parallel is None else _in_parallel(parallel, parts)
     for (number, counts), (part, results) in zip(dealt, computing, strict=True):
         if counts:
             found[first[part.chosen]] = results
@@ -113,18 +113,21 @@ def _one_by_one(compute: Callable[[RowPart], Logits], parts: Iterable[RowPart]) 
         yield part, compute(part)
 
 
-def _at_once(apart: Apart, parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
+def _in_parallel(parallel: Parallel, parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
     """The same, with several parts computed at the same time; after an error, no further part is begun."""
-    compute, begun = apart.make(), collections.deque[tuple[RowPart, Future[Logits]]]()
-    with ThreadPoolExecutor(apart.workers) as threads:
+    compute, begun = parallel.new_compute(), collections.deque[tuple[RowPart, Future[Logits]]]()
+    threads = ThreadPoolExecutor(parallel.workers)
+    try:
         for part in parts:
-            apart.before()
+            parallel.before_each()
             begun.append((part, threads.submit(compute, part)))
-            if len(begun) > apart.workers:  # one is ready for the first thread that is free
+            if len(begun) > parallel.workers:  # one is ready for the first thread that is free
                 first, results = begun.popleft()
                 yield first, results.result()
         for first, results in begun:
             yield first, results.result()
+    finally:
+        threads.shutdown(cancel_futures=True)  # waits for the parts that are being computed
 
 
 def _computed_by_unit(

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.encoding.passes import Apart, computed
+from bertsmith.encoding.passes import Parallel, computed
 from bertsmith.encoding.units import EncodedExamples, Ints, RowPart
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.layer_choice import LayerChoice, layer_choice
@@ -153,7 +153,7 @@ class RowEncoder(abc.ABC):
         *,
         micro_tokens: int,
         progress: Progress | None,
-        apart: Apart | None = None,
+        parallel: Parallel | None = None,
     ) -> Vectors:
         """The vectors of all positions that are read, float32 [R, *width]; equal rows are computed once.
 
@@ -162,7 +162,7 @@ class RowEncoder(abc.ABC):
             what: what R counts, for error messages.
             micro_tokens: maximum tokens (or one row) to compute together.
             progress: counts the rows that are done.
-            apart: how parts of many rows are computed at the same time; None if one after another is as fast.
+            parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
 
         Raises:
             ConfigError: the vectors take too much memory.
@@ -173,7 +173,7 @@ class RowEncoder(abc.ABC):
             if progress is not None:
                 progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
 
-        return computed(features, compute, width=width, micro_tokens=micro_tokens, advance=advance, apart=apart)
+        return computed(features, compute, width=width, micro_tokens=micro_tokens, advance=advance, parallel=parallel)
 
     def progress(self, rows: PackedRows) -> Progress:
         """A progress bar for running these rows through the encoder."""

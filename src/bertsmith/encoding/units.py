@@ -1,6 +1,6 @@
 """Encoded examples, and how they are split into micro-batches without padding.
 
-Letters: U units, N rows, T tokens of all rows, R positions that the head reads, K outputs of the head.
+Letters: U units, N rows, T tokens of all rows, R positions that the head reads.
 
 A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
 of a long text), or a single window if each window is trained separately (questions, tags).
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.model.batch import Batch, GatheredRows, Read, WindowsOfTexts, cut_by_tokens, gather_rows, rows_index
+from bertsmith.text.encoded import offsets_of, places_of
 from bertsmith.text.pack import PackedRows
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class EncodedExamples:
             return np.array([len(self.read)])
         return np.diff(np.searchsorted(self.read, self.rows.offsets))
 
+    @functools.cached_property
+    def read_offsets(self) -> Ints:
+        """Where the positions of each row begin among those that the head reads, and the end, int64 [N + 1]."""
+        return offsets_of(self.read_per_row)
+
     @property
     def num_read(self) -> int:
         """R, the rows of the logits."""
@@ -134,7 +140,7 @@ class RowPart:
     @functools.cached_property
     def chosen(self) -> Ints:
         """Int64 [r], the positions that are read in these rows, as indices among those of the features."""
-        return rows_index(self.features.read_per_row, self.rows)
+        return places_of(self.features.read_offsets[self.rows], self.features.read_per_row[self.rows])
 
     def gather(self, device: str) -> GatheredRows:
         """The rows as a batch of torch on a device."""

@@ -267,10 +267,11 @@ def require_heads(trained: Collection[str], needs: Sequence[str], place: object)
     """
     for head in needs:
         if head not in trained:
+            objective = "mlm+nsp or mlm+sop" if head == "nsp" else "mlm"
             raise CheckpointError(
                 expected=f"a model with a trained {head} head in '{place}'",
                 found="none",
-                fix=f"name a model that was pre-trained with --objective {'mlm+nsp' if head == 'nsp' else 'mlm'}",
+                fix=f"name a model that was pre-trained with --objective {objective}",
             )
 
 

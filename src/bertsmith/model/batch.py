@@ -356,6 +356,8 @@ def cut_by_tokens(
     >>> cut_by_tokens(np.array([2, 0, 1]), np.array([3, 3, 5]), 8)
     [array([2]), array([0, 1])]
     """
+    if len(order) and 2 * int(lengths[order].min()) > most_tokens:  # no two rows fit together
+        return np.split(order, np.arange(1, len(order)))
     ends = np.cumsum(lengths[order])
     parts = max(least_parts, -(-int(ends[-1]) // most_tokens))
     while True:
