@@ -110,7 +110,8 @@ WRONG = {
     "evaluate --model m --test a.csv": "found --test; did you mean --data?",
     "embed a.txt --model m --batch-size 8": "found --batch-size; see bertsmith embed -h",
     "embed --file a.txt --model m": "found --file; for example: bertsmith embed my-text/village.txt",
-    "search a.txt --model m": "expected either --query or --queries; found neither; for example: bertsmith",
+    "search a.txt --model m": "expected either --query or --queries; found neither; for example: bertsmith search "
+    "my-text/village.txt",
     "search a.txt gate --model m": "found 'gate'; pass the query with --query, and the passages as the only argument",
     "search a.txt --k 3": "found --k; did you mean --top?",
     "serve m --model m": "found 'm'; pass each model with --model",

@@ -37,7 +37,7 @@ from bertsmith.settings import help_field, require
 
 _TABLES = (".csv", ".tsv", ".json")  # with labels and all, a table would be read as prose
 
-_NAMED = 3  # skipped files in a note
+_NAMED_FILES = 3  # of those that are skipped, in a note
 MOST_SENTENCES = 200_000
 """Several times the longest novel. A longer document is cut into several, and the cuts are counted."""
 
@@ -132,7 +132,7 @@ class ReadReport:
         """Adds the record of one file."""
         if isinstance(file, Skipped):
             self.skipped_files += 1
-            if len(self._skipped) < _NAMED:
+            if len(self._skipped) < _NAMED_FILES:
                 self._skipped.append(f"{file.name}: {file.reason}")
         else:
             self.files += 1
