@@ -74,7 +74,7 @@ def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
         (b"%PDF-1.7\nthe man\n", "a PDF file"),
         (gzip.compress(b"the man\n", mtime=0), "gzip data"),
         (b"PK\x03\x04 and so on", "a zip archive (unpack it) or an office file such as .xlsx (save it as CSV or text)"),
-        ("the man\n".encode("utf-16"), "UTF-16 text"),
+        ("the man\n".encode("utf-16-le"), "binary data"),
         (b"a\x00b\n", "binary data"),
     ],
 )

@@ -130,8 +130,14 @@ def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "found the byte 0xff in line 2, not UTF-8; save it as UTF-8, or name its encoding" in result.err
+    result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt", "--bad-bytes", "drop")
     assert result.code == 0
-    assert "bertsmith: bytes that are not UTF-8, dropped: 10\n" in result.err
+    assert f"bertsmith: bytes that are not UTF-8, dropped: 10 ({file}: 10)\n" in result.err
+    result = run("vocab", file, "--size", 40, "--out", tmp_path / "latin.txt", "--encoding", "latin-1", "--cased")
+    assert result.code == 0
+    assert "ÿ" in (tmp_path / "latin.txt").read_text(encoding="utf-8")
 
 
 def test_two_processes_do_not_write_one_vocabulary(run, tmp_path) -> None:

@@ -37,7 +37,9 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
     """Building starts from a folder of text; words are counted."""
     write(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
     write(tmp_path / "in" / "notes.doc", "x")
-    manifest = build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
+    manifest = build_corpus(
+        [tmp_path / "in"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0, bad_bytes="drop")
+    )
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert json.loads((tmp_path / "out" / "corpus.json").read_text()) == manifest == corpus.manifest
     assert (manifest["documents"], manifest["sentences"], manifest["tokens"]) == (2, 4, corpus.num_tokens)

@@ -159,7 +159,9 @@ def test_a_lowercase_vocabulary_with_cased_rules_is_reported(tmp_path: Path) -> 
 def test_losses_in_reading_are_reported_again(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.txt", HEALTHY.encode() + b"\xff\n")
     write(tmp_path / "in" / "b.png", b"\x00")
-    build_corpus([tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", settings=NOTHING_HELD_OUT)
+    build_corpus(
+        [tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0, bad_bytes="drop")
+    )
     advice = check_corpus(tmp_path / "corpus").advice()
     assert [line.split(";")[0] for line in advice] == [
         "bytes that were not UTF-8 and were dropped: 1",

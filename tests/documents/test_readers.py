@@ -11,11 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bertsmith import remote
 from bertsmith.documents import readers, sources
+from bertsmith.documents.encodings import Utf8Stream, decoded, encoding_of, require_encoding
 from bertsmith.documents.parsing import TextBlock
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
 from bertsmith.documents.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
@@ -154,7 +155,7 @@ def test_documents_do_not_depend_on_the_size_of_blocks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "BLOCK_BYTES", size)
         patch.setattr(readers, "_form", lambda *_: (result.form, result.division))
-        patch.setattr(readers, "_head", lambda stream: stream.read(size))
+        patch.setattr(readers, "_head", lambda stream, _: stream.read(size))
         assert sentences_of(read_documents([path], settings)) == whole
 
 
@@ -358,8 +359,7 @@ BAD = {
     "empty.txt": (b"", "an empty file"),
     "binary.txt": (b"abc\x00def", "binary data"),
     "packed.txt": (gzip.compress(b"x"), "gzip data (name it .gz)"),
-    "wide.txt": ("Zwölf".encode("utf-16"), "UTF-16 text (save it as UTF-8)"),
-    "cyrillic.txt": ("Он пришёл домой".encode("cp1251"), "bytes that are not UTF-8"),
+    "wide.txt": ("Zwölf".encode("utf-16-le"), "binary data"),
     "text.gz": (b"no gzip at all", "gzip that cannot be read"),
     "text.zst": (b"no zstd at all", "zstd that cannot be read"),
     "a.parquet": (b"PAR1", "Parquet data that cannot be read"),
@@ -396,10 +396,69 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_bytes_that_are_not_utf8_are_dropped_and_counted(tmp_path: Path) -> None:
+    """They are dropped on request alone, and the files with them are named."""
     path = write(tmp_path / "a.txt", STORY.encode().replace(b"boat", b"b\xffoa\xc3t"))
     report = ReadReport()
-    assert sentences_of(read_documents([path], report=report)) == STORIES
+    dropping = ReadingSettings(bad_bytes="drop")
+    assert sentences_of(read_documents([path], dropping, report=report)) == STORIES
     assert report.encoding_errors == 2
+    assert report.notes == [f"bytes that are not UTF-8, dropped: 2 ({path}: 2)"]
+    write(tmp_path / "cyrillic.txt", "Он пришёл домой".encode("cp1251"))
+    with pytest.raises(InputError, match=r"cyrillic\.txt'; found bytes that are not UTF-8 \(13 of the first 15\)"):
+        list(read_documents([tmp_path / "cyrillic.txt"], dropping))
+
+
+def test_a_byte_that_is_not_valid_is_refused_with_its_line(tmp_path: Path) -> None:
+    """So is a file of a folder, since a letter would be lost, and a file that is cut into many blocks."""
+    path = write(tmp_path / "in" / "a.txt", b"It rained.\r\n" * 200_000 + "Café.\n".encode("cp1252"))
+    for named in (path, path.parent):
+        with pytest.raises(InputError) as error:
+            list(read_documents([named]))
+        assert str(error.value) == (
+            f"expected text in '{path}'; found the byte 0xe9 in line 200001, not UTF-8; "
+            "save it as UTF-8, or name its encoding, as in --encoding cp1252"
+        )
+    (document,) = read_documents([path], ReadingSettings(encoding="cp1252"))
+    assert document.sentences[-1] == "Café."
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize("form", ["lines", "jsonl"])
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [("utf-8-sig", "cp1252"), ("utf-16", "utf-8"), ("utf-32", "utf-8"), ("utf-16-be", "utf-16-be"), ("gbk", "GBK")],
+)
+def test_a_byte_order_mark_has_precedence_over_the_encoding_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, named: str, form: str, ending: str
+) -> None:
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 7)
+    text = "它下雨了\nIt rained\n" if form == "lines" else '"它下雨了"\n"It rained"\n'
+    data = text.encode(encoding)
+    path = write(tmp_path / f"a.txt{ending}", gzip.compress(data) if ending else data)
+    report = ReadReport()
+    documents = list(read_documents([path], ReadingSettings(form=form, encoding=named), report=report))
+    assert [sentence for document in documents for sentence in document.sentences] == ["它下雨了", "It rained"]
+    assert report.bytes == path.stat().st_size
+
+
+@given(
+    st.text(max_size=60), st.sampled_from(["utf-8", "utf-16-le", "utf-32-be", "gb18030", "utf-7"]), st.integers(1, 9)
+)
+def test_a_stream_in_any_encoding_is_read_as_utf8(text: str, encoding: str, size: int) -> None:
+    data = text.lstrip("\ufeff").encode(encoding)
+    assume(encoding_of(data, encoding) == require_encoding(encoding))
+    stream = Utf8Stream(io.BytesIO(data).read, name="a.txt", encoding=encoding)
+    assert b"".join(iter(lambda: stream.read(size), b"")) == text.lstrip("\ufeff").encode()
+    assert decoded(data, name="a.txt", encoding=encoding) == text.lstrip("\ufeff")
+
+
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "a\0b", ""])
+def test_an_encoding_that_does_not_exist_is_refused(encoding: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected the name of an encoding of text; found .*; use a name such as"):
+        ReadingSettings(encoding=encoding)
+    with pytest.raises(ConfigError, match="expected bad_bytes drop with the encoding utf-8; found cp1252"):
+        ReadingSettings(encoding="cp1252", bad_bytes="drop")
 
 
 def test_documents_continue_in_the_next_file_only_on_request(tmp_path: Path) -> None:

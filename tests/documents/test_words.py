@@ -52,7 +52,7 @@ def test_a_word_of_several_files_is_split_once(tmp_path: Path, monkeypatch: pyte
 
 @given(st.text(alphabet=" \t\n\rab\x1c\u2003\ufeffé", max_size=40), st.integers(1, 2))
 def test_the_lines_of_a_block_are_those_of_its_documents(text: str, line: int) -> None:
-    block = TextBlock("a.txt", "lines", text.encode() + b"\xff\n", line, ends=True)
+    block = TextBlock("a.txt", "lines", text.encode() + b"\xff\n", line, ends=True, drops=True)
     parts, counts = parse(block)
     lines, lost = parse_lines(block)
     assert lines == [sentence for part in parts for sentence in part.sentences]

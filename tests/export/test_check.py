@@ -135,7 +135,7 @@ def test_a_model_without_a_task_is_compared_on_texts(base: Path, tmp_path: Path)
     _, lines = export(base, tmp_path / "out", to="onnx", data=tmp_path / "texts.txt")
     assert "texts.txt (2 rows)" in lines[0]
     (tmp_path / "texts.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"texts\.txt'; found UTF-16 text"):
+    with pytest.raises(InputError, match=r"texts\.txt'; found an empty file"):
         export(base, tmp_path / "other", to="onnx", data=tmp_path / "texts.txt")
 
 

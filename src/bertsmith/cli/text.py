@@ -1,5 +1,6 @@
 """Commands for text: split lines into pieces, and show the input of the model."""
 
+import codecs
 import os
 import stat
 import sys
@@ -187,6 +188,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     Raises:
         InputError: the input is not text, or a line is too long.
     """
+    from bertsmith.documents.encodings import Utf8Stream
     from bertsmith.documents.sources import LONGEST_RECORD, refusal
 
     if stream.isatty():
@@ -194,8 +196,9 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     waiting: list[bytes] = []  # parts of the current, unfinished line
     size, number, bad = 0, 0, []
     is_first = True
+    text = Utf8Stream(stream.read1, name="stdin")  # type: ignore[attr-defined]
     while True:
-        block = stream.read1(_READ_BYTES)  # type: ignore[attr-defined]
+        block = text.read(_READ_BYTES)
         if is_first and (reason := refusal(block)):
             raise _no_text(reason)
         is_first = False
@@ -207,7 +210,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
         waiting.append(block[cut:])
         size += len(block) - cut
         if data:
-            lines, not_utf8 = _decoded(data.removesuffix(b"\n"))
+            lines, not_utf8 = _decoded(data.removesuffix(b"\n").removeprefix(b"" if number else codecs.BOM_UTF8))
             bad += [number + place for place in not_utf8]
             number += len(lines)
             yield lines

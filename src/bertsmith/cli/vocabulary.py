@@ -27,9 +27,10 @@ from bertsmith.uploads import staged
 
 def vocab_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `vocab`."""
+    from bertsmith.documents.encodings import EncodingSettings
     from bertsmith.documents.languages import LanguageSettings
 
-    return (LanguageSettings,)
+    return (LanguageSettings, EncodingSettings)
 
 
 def vocab(
@@ -69,6 +70,7 @@ def vocab(
     """
     from bertsmith.cluster.engine import is_cluster
     from bertsmith.cluster.kept import Kept
+    from bertsmith.documents.encodings import EncodingSettings
     from bertsmith.documents.languages import LanguageSettings
     from bertsmith.library.vocabulary import learn_vocabulary
 
@@ -76,6 +78,7 @@ def vocab(
     require(on_cluster or not resume, expected="--engine ray with --resume", found=engine, fix="leave --resume out")
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
     settings = settings_from(LanguageSettings, values)
+    encoding = settings_from(EncodingSettings, values)
     with staged(out, replace=replace) as place:
         require_output(place, kind, inputs=texts, replace=replace)
         if report is not None:
@@ -92,6 +95,8 @@ def vocab(
                 method=method,
                 languages=settings.languages,
                 language_exponent=settings.language_exponent,
+                encoding=encoding.encoding,
+                bad_bytes=encoding.bad_bytes,
                 character_coverage=character_coverage,
                 engine=engine,
                 kept=kept,

@@ -22,7 +22,7 @@ from bertsmith.documents.languages import LanguageCounts, language_sources, no_t
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse_lines
 from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, source_blocks
 from bertsmith.documents.sources import Skipped, Source, find_sources
-from bertsmith.documents.words import FURTHER_FILES, CountedFiles, FileCounts
+from bertsmith.documents.words import FURTHER_FILES, CountedFiles, FileCounts, by_lines
 from bertsmith.errors import BertsmithError
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
@@ -40,7 +40,11 @@ _SCHEMA = pa.schema(
 
 
 def count_files_on(
-    engine: str, paths: Sequence[Path | str], rules: TextRules, column: str = "", kept: Kept | None = None
+    engine: str,
+    paths: Sequence[Path | str],
+    rules: TextRules,
+    reading: ReadingSettings | None = None,
+    kept: Kept | None = None,
 ) -> FileCounts:
     """The word counts of files, as `count_files` computes them.
 
@@ -54,7 +58,7 @@ def count_files_on(
     listed = [(found, "") for found in find_sources(paths)]
     report, found = ReadReport(), CountedFiles()
     total, further = _Sum(), _Sum()
-    for name, _, counts in _counted(engine, listed, rules, column, report, kept):
+    for name, _, counts in _counted(engine, listed, rules, by_lines(reading), report, kept):
         total.add(counts)
         if found.is_full:
             further.add(counts)
@@ -66,7 +70,11 @@ def count_files_on(
 
 
 def count_languages_on(
-    engine: str, folders: Sequence[Path], rules: TextRules, column: str = "", kept: Kept | None = None
+    engine: str,
+    folders: Sequence[Path],
+    rules: TextRules,
+    reading: ReadingSettings | None = None,
+    kept: Kept | None = None,
 ) -> LanguageCounts:
     """The word counts of each language, as `count_languages` computes them.
 
@@ -79,7 +87,7 @@ def count_languages_on(
     listed = list(language_sources(folders))
     report = ReadReport()
     sums = {language: _Sum() for _, language in listed if language}
-    for _, language, counts in _counted(engine, listed, rules, column, report, kept):
+    for _, language, counts in _counted(engine, listed, rules, by_lines(reading), report, kept):
         sums[language].add(counts)
     found = {language: one.counts for language, one in sums.items()}
     for language, counts in found.items():
@@ -109,21 +117,21 @@ def _counted(
     engine: str,
     listed: Sequence[tuple[Source | Skipped, str]],
     rules: TextRules,
-    column: str,
+    reading: ReadingSettings,
     report: ReadReport,
     kept: Kept | None,
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
     total = sum(found.size for found, _ in listed if isinstance(found, Source))
-    made_of = {"rules": rules.record(), "column": column, "texts": digest_of_files(listed)}
+    made_of = {"rules": rules.record(), "reading": dataclasses.asdict(reading), "texts": digest_of_files(listed)}
     with (
         Progress("counting words", total or None, "bytes") as progress,
-        contextlib.closing(_rows(engine, listed, (rules, column), kept, made_of)) as rows,
+        contextlib.closing(_rows(engine, listed, (rules, reading), kept, made_of)) as rows,
     ):
         for row in rows:
             record = json.loads(row["record"])
-            report.add_counts(BlockCounts(**record["left_out"]))
             read = Skipped(**record["file"]) if record["is_skipped"] else FileRead(**record["file"])
+            report.add_counts(BlockCounts(**record["left_out"]), read.name)
             report.add_file(read)
             if isinstance(read, FileRead):
                 progress.advance(read.bytes)
@@ -135,7 +143,7 @@ def _counted(
 def _rows(
     engine: str,
     listed: Sequence[tuple[Source | Skipped, str]],
-    arguments: tuple[TextRules, str],
+    arguments: tuple[TextRules, ReadingSettings],
     kept: Kept | None,
     made_of: Mapping[str, Any],
 ) -> Generator[dict[str, Any], None, None]:
@@ -167,10 +175,8 @@ def _rows(
 class _Counter:
     """Counts the words of files."""
 
-    def __init__(self, rules: TextRules, column: str) -> None:
-        self.rules = rules
-        # A word never spans two lines, so there is no need to split sentences.
-        self.settings = ReadingSettings(form="lines", column=column)
+    def __init__(self, rules: TextRules, reading: ReadingSettings) -> None:
+        self.rules, self.settings = rules, reading
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
         yield from (self._row(*json.loads(part)) for part in table.column(PART).to_pylist())
@@ -183,7 +189,7 @@ class _Counter:
             for item in source_blocks(file_of(kind, fields), self.settings):
                 if isinstance(item, TextBlock):
                     lines, counts = parse_lines(item)
-                    left_out.add_counts(counts)
+                    left_out.add_counts(counts, item.source)
                     counter.add(lines)
                 else:
                     record |= {"file": dataclasses.asdict(item), "is_skipped": isinstance(item, Skipped)}

@@ -244,7 +244,7 @@ class _Build:
             self.inputs.write(json.dumps(line, ensure_ascii=False) + "\n")
             self._file = {}
             return
-        self.report.add_counts(item.counts)
+        self.report.add_counts(item.counts, item.source)
         self.words += item.words
         self.sentences_without_tokens += item.sentences_without_tokens
         for name, count in (("encoding_errors", item.counts.encoding_errors), ("words", item.words)):

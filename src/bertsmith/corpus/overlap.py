@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
 from bertsmith.corpus.shards import Corpus, DocumentBatch
+from bertsmith.documents.encodings import UTF_8, decoded, encoding_of
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
-from bertsmith.documents.sources import Source, SourceStream, UnreadableError, find_sources, refusal
+from bertsmith.documents.sources import Source, SourceStream, UnreadableError, binary, find_sources
 from bertsmith.errors import InputError
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -125,9 +126,9 @@ def _texts_of(source: Source) -> Iterator[str]:
                 raise UnreadableError(str(error)) from None
             return
         data = b"".join(iter(lambda: stream.read(2**20), b""))
-    if reason := refusal(data):
+    if encoding_of(data) == UTF_8 and (reason := binary(data)):
         raise UnreadableError(reason)
-    text = data.decode("utf-8-sig", "ignore")
+    text = decoded(data, name=source.shown, what="an evaluation file")
     if source.kind == "jsonl":
         for line in text.split("\n"):
             yield from strings_in(json_value(line)) if line.strip() else ()

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.datasets.values import parse_json
-from bertsmith.documents.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
+from bertsmith.documents.encodings import UTF_8, decoded, encoding_of
+from bertsmith.documents.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, binary, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
 
@@ -58,15 +59,16 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def file_text(path: Path, *, what: str, may_be_blank: bool = False) -> str:
-    r"""The text of a UTF-8 file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
+def file_text(path: Path, *, what: str, may_be_blank: bool = False, encoding: str = UTF_8) -> str:
+    r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
         what: what the file should contain, for messages.
         may_be_blank: whether the file may have nothing but white space.
+        encoding: of a file without a byte order mark.
 
     Raises:
-        InputError: the file is missing, empty, binary, or not UTF-8; the message names the line.
+        InputError: the file is missing, empty, binary, or in another encoding; the message names the line.
     """
 
     def error(found: str, fix: str) -> InputError:
@@ -79,13 +81,9 @@ def file_text(path: Path, *, what: str, may_be_blank: bool = False) -> str:
     data = b"".join(parts)
     if not (data.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
-    if reason := refusal(data):
+    if encoding_of(data, encoding) == UTF_8 and (reason := binary(data)):
         raise error(reason, "name another file")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        raise error(f"the byte 0x{data[problem.start]:02x} in line {line}, not UTF-8", "save it as UTF-8") from None
+    text = decoded(data, name=shown(str(path)), what=what, encoding=encoding)
     if not (text.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
     # A carriage return inside a line is part of its text; in a file without any `\n` it is the line end of old systems.

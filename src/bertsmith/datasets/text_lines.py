@@ -14,6 +14,7 @@ from typing import Any
 from bertsmith.datasets.file_text import separator_of, suffix_of
 from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
 from bertsmith.datasets.values import brief, clean, looks_like_json
+from bertsmith.documents.encodings import Readable, Utf8Stream
 from bertsmith.documents.names import json_value, require_unique
 from bertsmith.documents.parquet import parquet_blocks
 from bertsmith.documents.sources import (
@@ -118,14 +119,15 @@ class TextLines:
 
     def _lines(self, stream: SourceStream) -> Iterator[str]:
         """Decoded lines, line feeds included."""
-        head = stream.read(BLOCK_BYTES)
+        text = Utf8Stream(stream.read, name=shown(self.path))
+        head = text.read(BLOCK_BYTES)
         if not head:
             raise UnreadableError("an empty file")
         if reason := refusal(head):
             raise UnreadableError(reason)
         if self.kind != ".jsonl" and looks_like_json(head[:JSON_HEAD].decode("utf-8-sig", errors="replace")):
             raise self._json()
-        for number, raw in enumerate(_raw_lines(stream, head), start=1):
+        for number, raw in enumerate(_raw_lines(text, head), start=1):
             try:
                 yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
@@ -271,7 +273,7 @@ class RunningDigest:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:
+def _raw_lines(stream: Readable, data: bytes) -> Iterator[bytes]:
     """The lines of `data` and of the rest of the stream, line feeds included; the last line may lack it."""
     waiting: list[bytes] = []
     number, size = 0, 0

@@ -21,7 +21,7 @@ from bertsmith.documents.sources import (
     shown,
     total_bytes,
 )
-from bertsmith.documents.words import count_block
+from bertsmith.documents.words import by_lines, count_block
 from bertsmith.errors import InputError
 from bertsmith.progress import Progress
 from bertsmith.settings import help_field, require, require_limits
@@ -131,14 +131,16 @@ def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | S
         yield from ((found, language) for found in find_sources(paths))
 
 
-def count_languages(folders: Sequence[Path], rules: TextRules, column: str = "") -> LanguageCounts:
+def count_languages(
+    folders: Sequence[Path], rules: TextRules, reading: ReadingSettings | None = None
+) -> LanguageCounts:
     """The word counts of each language.
 
     Raises:
         InputError: as for `read_languages`, or a language has no words.
     """
     languages, skipped = find_languages(folders)
-    settings = ReadingSettings(form="lines", column=column)  # a word never spans two lines
+    settings = by_lines(reading)
     read, counter = ReadReport(), WordCounter(rules)
     for one in skipped:
         read.add_file(one)

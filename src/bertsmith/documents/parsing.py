@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from bertsmith.documents.encodings import UTF_8, undecodable
 from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, BY_MARKS, find_form, marks_of, paragraphs_of, texts_of
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
@@ -28,6 +29,7 @@ class TextBlock:
         division: what divides text into documents, see `forms`.
         column: the column of JSON Lines to read, or "" to detect it.
         split: whether text is split into sentences, or kept as it is (`lines`).
+        drops: whether bytes that are not UTF-8 are dropped and counted, rather than refused.
         read_bytes: the bytes read from disk for it; for documents, their characters.
         language: the name of its language, if text is read by language.
         url_column: the column of JSON Lines with the URL of a record; None if no URLs are read, of any form.
@@ -42,6 +44,7 @@ class TextBlock:
     division: str = BY_FILES
     column: str = ""
     split: bool = True
+    drops: bool = False
     read_bytes: int = 0
     language: str = ""
     url_column: str | None = None
@@ -73,7 +76,7 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
     """The parts of documents in a block, and what was dropped.
 
     Raises:
-        InputError: a line is not JSON or has two equal keys, or a record lacks the column.
+        InputError: a byte is not UTF-8, a line is not JSON or has two equal keys, or a record lacks the column.
     """
     counts = BlockCounts()
     if block.form == "documents":
@@ -99,7 +102,7 @@ def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
     Blank lines are not counted.
 
     Raises:
-        InputError: a line is not JSON or has two equal keys, or a record lacks the column.
+        InputError: a byte is not UTF-8, a line is not JSON or has two equal keys, or a record lacks the column.
     """
     if block.form == "lines" and block.division in (BY_BLANK_LINES, BY_FILES):
         counts = BlockCounts()
@@ -109,9 +112,13 @@ def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
 
 
 def _text_of(block: TextBlock, counts: BlockCounts) -> str:
-    """The text of a block of bytes; counts the bytes that are not UTF-8, and drops them."""
-    text: str = block.data.decode("utf-8", "ignore")
-    counts.encoding_errors = encoding_errors(block.data, text)
+    """The text of a block of bytes; refuses bytes that are not UTF-8, or drops and counts them."""
+    try:
+        text: str = block.data.decode(UTF_8, "ignore" if block.drops else "strict")
+    except UnicodeDecodeError as error:
+        raise undecodable(error, name=block.source, line=block.line) from None
+    if block.drops:
+        counts.encoding_errors = encoding_errors(block.data, text)
     return text.removeprefix("\ufeff") if block.line == 1 else text
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bertsmith.documents.encodings import UTF_8, EncodingSettings, Utf8Stream
 from bertsmith.documents.forms import BY_GAPS, FORMS, find_division, find_form
 from bertsmith.documents.parquet import parquet_blocks
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
@@ -27,6 +28,7 @@ from bertsmith.documents.sources import (
     Source,
     SourceStream,
     UnreadableError,
+    binary,
     find_sources,
     refusal,
     shown,
@@ -43,7 +45,7 @@ MOST_SENTENCES = 200_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadingSettings:
+class ReadingSettings(EncodingSettings):
     """How text files are read."""
 
     form: str = help_field(
@@ -60,6 +62,7 @@ class ReadingSettings:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(
             self.form in FORMS,
             expected=f"a text layout, one of {', '.join(FORMS)}",
@@ -96,7 +99,9 @@ class ReadReport:
     files: int = 0
     skipped_files: int = 0
     bytes: int = 0
-    encoding_errors: int = dataclasses.field(default=0, metadata={"help": "bytes that are not UTF-8, dropped"})
+    encoding_errors: int = dataclasses.field(
+        default=0, metadata={"help": "bytes that are not UTF-8, dropped (--bad-bytes drop)"}
+    )
     blank_lines: int = 0
     empty_documents: int = 0
     cut_lines: int = dataclasses.field(default=0, metadata={"help": f"lines over {LONGEST_LINE} bytes, cut"})
@@ -109,21 +114,27 @@ class ReadReport:
 
     def __post_init__(self) -> None:
         self._skipped: list[str] = []  # the first skipped files, and why
+        self._damaged: dict[str, int] = {}  # the dropped bytes of the first files that have any
 
     @property
     def notes(self) -> list[str]:
         """What was left out, one sentence each."""
         more = self.skipped_files - len(self._skipped)
         files = "; ".join([*self._skipped, *([f"{more:,} more"] if more else [])])
+        dropped = [f"{name}: {count:,}" for name, count in self._damaged.items()]
+        rest = self.encoding_errors - sum(self._damaged.values())
+        damaged = "; ".join([*dropped, *([f"in other files: {rest:,}"] if rest else [])])
         named = (
             ("unusable files in the folders, skipped", self.skipped_files, f" ({files})"),
-            ("bytes that are not UTF-8, dropped", self.encoding_errors, ""),
+            ("bytes that are not UTF-8, dropped", self.encoding_errors, f" ({damaged})"),
             ("lines that are too long, cut", self.cut_lines, ""),
         )
         return [f"{what}: {count}{details}" for what, count, details in named if count]
 
-    def add_counts(self, counts: BlockCounts) -> None:
-        """Adds the counts of one block."""
+    def add_counts(self, counts: BlockCounts, name: str) -> None:
+        """Adds the counts of one block of the file `name`."""
+        if counts.encoding_errors and (name in self._damaged or len(self._damaged) < _NAMED_FILES):
+            self._damaged[name] = self._damaged.get(name, 0) + counts.encoding_errors
         self.encoding_errors += counts.encoding_errors
         self.blank_lines += counts.blank_lines
         self.empty_documents += counts.empty_documents
@@ -167,7 +178,7 @@ def read_documents(
             report.add_file(item)
             continue
         parts, counts = parse(item)
-        report.add_counts(counts)
+        report.add_counts(counts, item.source)
         for part in parts:
             source = source if sentences else part.source
             url = url or part.url
@@ -251,11 +262,12 @@ def _file_blocks(source: Source, settings: ReadingSettings, url_column: str | No
             form, division = "records", ""
             blocks: Iterator[Any] = parquet_blocks(stream, settings.column, url_column)
         else:
-            head = _head(stream)
+            text = Utf8Stream(stream.read, name=source.shown, encoding=settings.encoding)
+            head = _head(text, settings)
             form, division = _form(source, settings, head)
             longest = LONGEST_RECORD if form == "jsonl" else LONGEST_LINE
             by_paragraph = form == "wrapped" or division == BY_GAPS
-            blocks = text_blocks(stream, cuts, head=head, by_paragraph=by_paragraph, longest=longest)
+            blocks = text_blocks(text, cuts, head=head, by_paragraph=by_paragraph, longest=longest)
         line, before = 1, 0
         last_line_ends = not (settings.files_continue and form == "lines")
         for block, is_last in _with_last(blocks):
@@ -269,6 +281,7 @@ def _file_blocks(source: Source, settings: ReadingSettings, url_column: str | No
                 division=division,
                 column=settings.column,
                 split=settings.form != "lines",
+                drops=settings.bad_bytes == "drop",
                 read_bytes=stream.count - before,
                 url_column=url_column,
                 urls=urls,
@@ -282,11 +295,11 @@ def _file_blocks(source: Source, settings: ReadingSettings, url_column: str | No
         yield FileRead(source.shown, form, stream.count, stream.digest, cuts.count, division)
 
 
-def _head(stream: SourceStream) -> bytes:
+def _head(stream: Utf8Stream, settings: ReadingSettings) -> bytes:
     head = stream.read(BLOCK_BYTES)
     if not head:
         raise UnreadableError("an empty file")
-    if reason := refusal(head):
+    if reason := (refusal if settings.bad_bytes == "drop" else binary)(head):
         raise UnreadableError(reason)
     return head
 
@@ -295,7 +308,7 @@ def _form(source: Source, settings: ReadingSettings, head: bytes) -> tuple[str, 
     """The form of a file, and what divides it into documents; "" for records."""
     if source.kind == "jsonl" or settings.form == "jsonl" or (source.kind == "wiki" and head.lstrip()[:1] == b"{"):
         return "jsonl", ""
-    text = head.decode("utf-8-sig", "ignore").replace("\r\n", "\n").replace("\r", "\n")
+    text = head.decode(UTF_8, "ignore").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     form = find_form(text, settings.form) if settings.form in ("auto", "prose", "texts", "gaps") else settings.form
     return form, find_division(text, form, settings.form)
 

@@ -17,11 +17,14 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bertsmith.addresses import address_of
 from bertsmith.errors import InputError, reason_of
 from bertsmith.remote import find_files, open_any, require_host
+
+if TYPE_CHECKING:
+    from bertsmith.documents.encodings import Readable
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 16 * 2**20  # bytes; longer lines are cut, and the cuts are counted
@@ -41,8 +44,6 @@ _MAGIC = {
     b"PK\x03\x04": "a zip archive (unpack it) or an office file such as .xlsx (save it as CSV or text)",
     b"%PDF": "a PDF file (extract its text)",
     b"PAR1": "Parquet data (name it .parquet)",
-    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
-    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
 }
 _UNDECODABLE_SHARE = 0.3
 
@@ -328,7 +329,7 @@ class Cuts:
     count: int = 0
 
 
-def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
+def text_blocks(stream: "Readable", cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
     r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are normalized to `\n`.
 
     Args:
@@ -356,22 +357,25 @@ def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: 
         yield rest
 
 
-def refusal(head: bytes) -> str | None:
-    r"""Why the first bytes of a file are not UTF-8 text; None if they are.
+def binary(head: bytes) -> str | None:
+    r"""What a file contains instead of text, by its first bytes; None if they may be text in UTF-8.
 
-    >>> refusal("Ärger".encode()), refusal(b"%PDF-1.7"), refusal(b"a\x00b")
+    >>> binary("Ärger".encode()), binary(b"%PDF-1.7"), binary(b"a\x00b")
     (None, 'a PDF file (extract its text)', 'binary data')
     """
-    for magic, meaning in _MAGIC.items():
-        if head.startswith(magic):
-            return meaning
+    meaning = next((meaning for magic, meaning in _MAGIC.items() if head.startswith(magic)), None)
+    return meaning or ("binary data" if b"\x00" in head[: 2**16] else None)
+
+
+def refusal(head: bytes) -> str | None:
+    """Why a file is not text in UTF-8, even if some bytes are not valid, by its first bytes; None if it may be."""
     sample = head[: 2**16]
-    if b"\x00" in sample:
-        return "binary data"
     lost = encoding_errors(sample, sample.decode("utf-8", "ignore"))
-    if lost > _UNDECODABLE_SHARE * len(sample) and lost > 3:
-        return f"bytes that are not UTF-8 ({lost} of the first {len(sample)}); save it as UTF-8"
-    return None
+    if not (reason := binary(head)) and lost > _UNDECODABLE_SHARE * len(sample) and lost > 3:
+        return (
+            f"bytes that are not UTF-8 ({lost} of the first {len(sample)}); name the encoding, as in --encoding cp1252"
+        )
+    return reason
 
 
 def encoding_errors(data: bytes, text: str) -> int:

@@ -1,5 +1,6 @@
 """Word counts of files, for learning a vocabulary and reporting on it."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -52,14 +53,16 @@ class CountedFiles:
         self.is_full = len(self.files) >= MOST_FILES or self._words >= MOST_WORDS
 
 
-def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> FileCounts:
+def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSettings | None = None) -> FileCounts:
     """The word counts of files, together and one by one.
+
+    Args:
+        reading: how the files are read; only the form is always that of lines.
 
     Raises:
         InputError: a file is missing, empty, binary or damaged.
     """
-    # A word never spans two lines, so there is no need to split sentences.
-    settings = ReadingSettings(form="lines", column=column)
+    settings = by_lines(reading)
     total = total_bytes(paths)
     read, counter, found = ReadReport(), WordCounter(rules), CountedFiles()
     with Progress("counting words", total or None, "bytes") as progress:
@@ -79,9 +82,14 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
     return FileCounts(counter.counts, found.files, read.notes)
 
 
+def by_lines(reading: ReadingSettings | None) -> ReadingSettings:
+    """The settings with which words are counted: a word never spans two lines, so sentences need not be split."""
+    return dataclasses.replace(reading or ReadingSettings(), form="lines")
+
+
 def count_block(block: TextBlock, counter: WordCounter, read: ReadReport, progress: Progress) -> None:
     """Adds the words of a block to the counter, and what is left out of it to the report."""
     lines, left_out = parse_lines(block)
-    read.add_counts(left_out)
+    read.add_counts(left_out, block.source)
     counter.add(lines)
     progress.advance(block.read_bytes)

@@ -7,7 +7,9 @@ from pathlib import Path
 from bertsmith.cluster.engine import LOCAL, is_cluster
 from bertsmith.cluster.kept import Kept
 from bertsmith.cluster.words import count_files_on, count_languages_on
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.languages import LanguageSettings, count_languages
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.documents.words import FileCounts, count_files
 from bertsmith.files import write_json
 from bertsmith.model_files.bpe_json import learned_json
@@ -59,6 +61,8 @@ def learn_vocabulary(
     method: str = "wordpiece",
     languages: bool = False,
     language_exponent: float = 0.7,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     character_coverage: float = learn.CHARACTER_COVERAGE,
     engine: str = LOCAL,
     kept: Kept | None = None,
@@ -77,6 +81,8 @@ def learn_vocabulary(
         languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
             then counted as if each language had its smoothed share of the text.
         language_exponent: with languages, the power of its fraction of the text that is the share of a language.
+        encoding: of text files without a byte order mark, such as "cp1252".
+        bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
         character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
             A word with a character that is no piece is [UNK].
         engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
@@ -84,8 +90,8 @@ def learn_vocabulary(
         kept: with a cluster, where the counts of files are kept until the caller removes them.
 
     Raises:
-        ConfigError: there are no rules or no method of that name, `size` is more than a model could use, or the
-            exponent or the coverage is not between 0 and 1.
+        ConfigError: there are no rules, no method or no encoding of that name, `size` is more than a model could use,
+            or the exponent or the coverage is not between 0 and 1.
         InputError: a file is missing, empty, binary or damaged, or a language has no text.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size; or
             the package `tokenizers` is missing.
@@ -108,15 +114,16 @@ def learn_vocabulary(
     if method == "bpe":
         text_rules = dataclasses.replace(text_rules, keep_letter_marks=not cased)
     settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
+    reading = ReadingSettings(column=column, encoding=encoding, bad_bytes=bad_bytes)
     paths = [Path(text) for text in texts]
     if settings.languages:
-        counts, sampled, notes = _languages(paths, text_rules, column, settings.language_exponent, engine, kept)
+        counts, sampled, notes = _languages(paths, text_rules, reading, settings.language_exponent, engine, kept)
     else:
         on_cluster = is_cluster(engine)
         counts = (
-            count_files_on(engine, paths, text_rules, column, kept)
+            count_files_on(engine, paths, text_rules, reading, kept)
             if on_cluster
-            else count_files(paths, text_rules, column)
+            else count_files(paths, text_rules, reading)
         )
         sampled, notes = counts.total, counts.notes
     longest = text_rules.max_word_characters
@@ -137,14 +144,14 @@ def learn_vocabulary(
 
 
 def _languages(
-    folders: Sequence[Path], rules: TextRules, column: str, exponent: float, engine: str, kept: Kept | None
+    folders: Sequence[Path], rules: TextRules, reading: ReadingSettings, exponent: float, engine: str, kept: Kept | None
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
     on_cluster = is_cluster(engine)
     by_name, notes = (
-        count_languages_on(engine, folders, rules, column, kept)
+        count_languages_on(engine, folders, rules, reading, kept)
         if on_cluster
-        else count_languages(folders, rules, column)
+        else count_languages(folders, rules, reading)
     )
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
     sizes = [num_characters(one) for one in by_name.values()]
