@@ -6,6 +6,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bertsmith.baselines.linear import (
     LEAST_CHANCE,
@@ -186,3 +187,21 @@ def test_favored_directions_that_all_examples_agree_on_change_nothing() -> None:
     np.testing.assert_allclose(favoring.outputs(inputs), plain.outputs(inputs), atol=1e-3)
     same = fit_linear(inputs, np.zeros(60, dtype=np.int64), num_outputs=3, favored=direction)
     assert same.outputs(inputs).argmax(axis=1).tolist() == [0] * 60
+
+
+def test_linear_models_are_fitted_in_one_thread_of_the_linear_algebra() -> None:
+    """Whose threads wait for each other on a busy machine; afterwards there are as many as before."""
+    draw, threads = np.random.default_rng(0), set()
+    vectors, targets = draw.normal(size=(60, 8)).astype(np.float32), draw.integers(3, size=60)
+
+    def blas() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    def score(outputs: np.ndarray, numbers: np.ndarray) -> float:
+        threads.update(blas())
+        return 0.0
+
+    with threadpool_limits(2, user_api="blas"):
+        fit_linear(vectors, targets, num_outputs=3, score=score)
+        assert blas() == {2}
+    assert threads == {1}

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.forward import task_logits
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
@@ -13,6 +14,7 @@ from bertsmith.results.comparison import paired
 from bertsmith.results.predictions import example_lines
 from bertsmith.results.resampling import intervals, score_rows
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import TaskSpec
 from model.examples import shake
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
@@ -42,6 +44,69 @@ def answered(tmp_path_factory):
     return result
 
 
+PATENT_LABELS = ("H", "H04", "H04L", "H04M", "G", "G06")
+PATENTS = dataclasses.replace(
+    SPECS["several labels"],
+    name="patents",
+    labels=PATENT_LABELS,
+    parents=("", "H", "H04", "H04", "", "G"),
+    metrics=("micro_f1", "macro_f1", "subset_accuracy", "precision@1"),
+)
+MANY = dataclasses.replace(
+    SPECS["single"], labels=tuple("abcdefghijklmnop"), metric="macro_f1", metrics=tuple(CLASS_METRICS)
+)
+
+
+def guesses(spec: TaskSpec, count: int, seed: int, skill: float) -> tuple[list[TextExample], list]:
+    """Texts with labels of a spec, and predictions that are right by chance or by skill."""
+    draw, task = np.random.default_rng(seed), task_for(spec)
+    wanted = draw.integers(len(spec.labels), size=count)
+    several = draw.random((count, len(spec.labels))) < 0.2
+    several[np.arange(count), wanted] = True
+    names = [
+        tuple(np.array(spec.labels)[row]) if spec.multi_label else spec.labels[number]
+        for row, number in zip(several, wanted, strict=True)
+    ]
+    if spec.multi_label and seed % 2:
+        names = [labels[0] for labels in names]  # a single label may be a string
+    examples = [TextExample(id=str(n), first="the film", label=label) for n, label in enumerate(names)]
+    gold = several if spec.multi_label else np.eye(len(spec.labels))[wanted]
+    logits = (skill * (2 * gold - 1) + draw.normal(size=gold.shape)).astype(np.float32)
+    return examples, task.decode(examples, task.encode(examples, TOKENIZER), logits, TOKENIZER)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("spec", [PATENTS, SPECS["several labels"], MANY], ids=lambda spec: spec.name)
+def test_score_and_interval_agree_for_a_hierarchy_and_for_rare_labels(spec: TaskSpec, seed: int) -> None:
+    task = task_for(spec)
+    for count, skill in ((3, 0.5), (20, 3.0), (60, 1.0)):
+        examples, predictions = guesses(spec, count, seed, skill)
+        scores = task.score(examples, predictions)
+        lines = [json.loads(json.dumps(line)) for line in example_lines(task, examples, predictions)]
+        for name in scores:
+            if (made_of := score_rows(spec.kind, name, lines, spec.scheme)) is not None:
+                score = np.mean if made_of.statistic is None else made_of.statistic
+                assert made_of.unit * float(score(made_of.rows)) == pytest.approx(scores[name], abs=1e-9), name
+        for name, (low, high) in intervals(spec.kind, scores, lines, spec.scheme).items():
+            assert low - 1e-9 <= scores[name] <= high + 1e-9, (name, count)
+
+
+def test_the_gold_of_a_hierarchy_is_written_with_its_parents() -> None:
+    example = TextExample(id="1", first="the film", label=("H04L",))
+    assert task_for(PATENTS).golds([example]) == [["H04L", "H", "H04"]]
+    assert task_for(SPECS["single"]).golds([TextExample(id="1", first="the film", label="negative")]) == ["negative"]
+
+
+def test_a_paired_test_over_a_hierarchy_compares_the_scores_of_the_report() -> None:
+    task = task_for(PATENTS)
+    examples, better = guesses(PATENTS, 40, 2, 2.0)
+    worse = guesses(PATENTS, 40, 2, 0.5)[1]
+    lines = [list(example_lines(task, examples, part)) for part in (better, worse)]
+    compared, test = paired("classification", "micro_f1", "", *lines)
+    scores = [task.score(examples, part)[compared] for part in (better, worse)]
+    assert test.difference == pytest.approx(scores[0] - scores[1], abs=1e-9)
+
+
 @pytest.mark.parametrize("kind", RESAMPLED)
 def test_rows_of_all_examples_give_the_score_of_the_task(answered, kind):
     (lines, scores), spec = answered[kind], SPECS[kind]
@@ -61,6 +126,11 @@ def test_the_interval_contains_the_score_and_is_reproducible(answered, kind):
     assert ends == intervals(spec.kind, scores, lines, spec.scheme)
     for name, (low, high) in ends.items():
         assert low <= scores[name] <= high
+    for few in (1, 2, 3, 7):  # where the draws are few and far apart
+        for name, (low, high) in intervals(spec.kind, scores, lines[:few], spec.scheme).items():
+            made_of = score_rows(spec.kind, name, lines[:few], spec.scheme)
+            score = np.mean if made_of.statistic is None else made_of.statistic
+            assert low - 1e-9 <= made_of.unit * float(score(made_of.rows)) <= high + 1e-9, name
 
 
 def test_more_examples_make_the_interval_narrower(answered):

@@ -17,7 +17,6 @@ from bertsmith.encoding.units import EncodedExamples, micro_batches
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
-from bertsmith.results.predictions import gold_of
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -82,7 +81,7 @@ def test_a_gold_answer_that_is_not_in_the_context_counts_in_scoring() -> None:
     assert one.encode(asked, TOKENIZER).targets is None
     assert one.score(asked, [answered("d"), answered("d")])["exact"] == 100
     assert one.score(asked, [answered("b"), answered("b")])["exact"] == 50
-    assert gold_of(asked[1]) == [{"text": "b", "start": 2}, {"text": "d", "start": None}]
+    assert one.golds(asked)[1] == [{"text": "b", "start": 2}, {"text": "d", "start": None}]
     with pytest.raises(InputError, match="use --task squad2"):
         one.check([question("a b c", is_impossible=True)], gold=True)
 

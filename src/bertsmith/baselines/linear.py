@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import solve
+from threadpoolctl import threadpool_limits
 
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.randomness import generator
@@ -125,8 +126,10 @@ def fit_linear(
     classes = np.asarray(answers if single else np.zeros(len(targets)), dtype=np.int64)
     if golds.shape[1]:
         on_fitted = None if score is None else functools.partial(_of_all, score, used, num_outputs)
-        penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
-        weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
+        # The products are so small that on a busy machine the threads of OpenBLAS mostly spin and wait for each other.
+        with threadpool_limits(1, user_api="blas"):
+            penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
+            weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
     else:
         penalty = penalties[0] if len(penalties) == 1 else USUAL_PENALTY
         weights, biases = np.zeros((0, inputs.shape[1])), np.zeros(0)

@@ -1,14 +1,14 @@
 """The lines of `predictions.jsonl`: a model's prediction for each labelled example, next to its gold.
 
 A line is `{"id", "texts", "gold", "score", "prediction"}`, plain values for JSON; `score` is the example's contribution
-to the score, if that is a mean over examples.
+to the score, if that is a mean over examples. The gold is what the scorer compares the prediction with: labels of a
+hierarchy include their parents.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.datasets.examples import Example
 from bertsmith.tasks.task import Prediction, Task
 
 Line = Mapping[str, Any]
@@ -24,25 +24,14 @@ def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence
         predictions: predictions for the same examples.
     """
     scores = task.example_scores(examples, predictions).tolist()
-    for example, prediction, score in zip(examples, predictions, scores, strict=True):
+    for example, gold, prediction, score in zip(examples, task.golds(examples), predictions, scores, strict=True):
         yield {
             "id": example.id,
             "texts": texts_of(example),
-            "gold": gold_of(example),
+            "gold": gold,
             "score": score,
             "prediction": prediction.to_dict(),
         }
-
-
-def gold_of(example: Example) -> Any:
-    """The gold of an example as plain values for JSON."""
-    values = vars(example)
-    if isinstance(example, QuestionExample):
-        return [
-            *map(dataclasses.asdict, example.answers),
-            *({"text": text, "start": None} for text in example.absent_answers),
-        ]
-    return next((values[name] for name in ("label", "tags") if name in values), None)
 
 
 def texts_of(example: Example) -> list[str]:

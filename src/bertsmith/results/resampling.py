@@ -87,7 +87,7 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
 
     The interval of a proportion is exact, that of other scores comes from the bootstrap. If all draws of the bootstrap
     give the same score, because every example is right for example, they say nothing about other examples, and the
-    score has no interval.
+    score has no interval. An interval that the bootstrap does not place around the score itself is extended to it.
 
     Args:
         scores: names of scores.
@@ -102,7 +102,9 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
             else:
                 low, high = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
             if low < high:
-                result[metric] = [low * made_of.unit, high * made_of.unit]
+                # Draws without the only example of a class may all have a higher macro F1 than the score itself.
+                score = float((np.mean if made_of.statistic is None else made_of.statistic)(made_of.rows))
+                result[metric] = [min(low, score) * made_of.unit, max(high, score) * made_of.unit]
     return result
 
 

@@ -9,7 +9,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -202,6 +202,14 @@ class ClassificationTask(TaskWithLoss):
     def _gold_matrix(self, examples: Sequence[Example], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Whether each example has each label, parents included, bool [E, K]."""
         return with_parents(label_matrix(map(labels_of, examples), labels), labels, self.spec.parents)
+
+    def golds(self, examples: Sequence[Example]) -> list[Any]:
+        """See `Task.golds`; several labels include their parents, after those that the example names."""
+        if not self.spec.multi_label:
+            return super().golds(examples)
+        labels = self._with_unknown(examples)
+        above = [[labels[place] for place in np.flatnonzero(row)] for row in self._gold_matrix(examples, labels)]
+        return [list(dict.fromkeys([*labels_of(one), *names])) for one, names in zip(examples, above, strict=True)]
 
     def numbers(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]

@@ -241,6 +241,16 @@ class SpanTask(TaskWithLoss):
         pairs = zip(_questions(examples), predictions, strict=True)
         return np.array([answer_f1(prediction.text, _gold_texts(question)) for question, prediction in pairs])
 
+    def golds(self, examples: Sequence[Example]) -> list[Any]:
+        """See `Task.golds`; the answers, of which those that are not in the context have no start."""
+        return [
+            [
+                *map(dataclasses.asdict, question.answers),
+                *({"text": text, "start": None} for text in question.absent_answers),
+            ]
+            for question in _questions(examples)
+        ]
+
     @property
     def selection_metric(self) -> str:
         """F1; with unanswerable questions, F1 at the best threshold, which is fitted after training."""

@@ -268,6 +268,10 @@ class Task(abc.ABC):
     def example_scores(self, examples: Sequence[Example], predictions: Sequence[Any]) -> npt.NDArray[np.float64]:
         """Each example's contribution to the main score: 0 or 1, F1 or negative squared error; float64 [E]."""
 
+    def golds(self, examples: Sequence[Example]) -> list[Any]:
+        """What the answers to labelled examples are scored against, plain values for JSON: labels, tags or numbers."""
+        return [getattr(example, "label", getattr(example, "tags", None)) for example in examples]
+
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
         """Whether the model gives the same answer to every example although the gold labels differ."""
