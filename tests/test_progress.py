@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bertsmith import progress
-from bertsmith.progress import said_once, tell, visible, warn
+from bertsmith.progress import Progress, said_once, tell, tell_row, visible, warn
 
 
 def heard(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
@@ -41,16 +41,27 @@ def test_blocks_that_overlap_forget_their_own_lines(monkeypatch: pytest.MonkeyPa
     assert stderr.getvalue() == "warning: one\n" * 2
 
 
-@pytest.mark.parametrize("say", [tell, warn])
-def test_control_characters_are_visible_at_a_terminal_only(monkeypatch, say) -> None:
+HOSTILE = "a\x1b[2J\x9b\r\n\x0b\x85\u2028\u202eb\u2066\x7f\x00"
+HARMLESS = r"a\x1b[2J\x9b\x0d\x0a\x0b\x85\u2028\u202eb\u2066\x7f\x00"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("say", [tell, warn, tell_row])
+def test_control_characters_are_escapes_at_a_terminal_and_in_a_pipe(monkeypatch, say, terminal: bool) -> None:
     stderr = heard(monkeypatch)
-    say("a\x1b[2J\x9b")
-    monkeypatch.setattr(stderr, "isatty", lambda: True)
-    say("a\x1b[2J\x9b")
-    raw, shown = stderr.getvalue().splitlines()
-    assert raw.endswith("a\x1b[2J\x9b")
-    assert shown.endswith(r"a\x1b[2J\x9b")
-    assert shown == visible(raw)
+    monkeypatch.setattr(stderr, "isatty", lambda: terminal)
+    say("a\x1b[2J\x9b\u202e")
+    assert stderr.getvalue().endswith("a\\x1b[2J\\x9b\\u202e\n")
+    assert visible(HOSTILE) == HARMLESS
+    assert visible("an \u200f Arabic mark,\ta tab") == "an \u200f Arabic mark,\ta tab"
+
+
+def test_progress_lines_have_no_control_characters(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(progress, "_silent", 0)
+    with Progress(HOSTILE, 2, unit="parts") as shown:
+        shown.advance(1, note=HOSTILE)
+        assert shown.line().count(HARMLESS) == 2
+    assert capsys.readouterr().err.startswith(HARMLESS)
 
 
 def test_short_work_has_no_last_line_where_that_is_asked_for(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Control characters but the tab, ends of lines and paragraphs, and what changes the direction of the text after it.
+_CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 _silent = 0  # number of open `quiet` blocks, over all threads
 _mute = 0  # number of those that silence warnings too
@@ -61,12 +62,14 @@ def said_once() -> Iterator[None]:
 
 
 def visible(text: str) -> str:
-    r"""A text whose control characters, which a terminal would obey, are shown as escapes.
+    r"""A text on one line: what a terminal would obey in it, or take for the end of a line, is shown as an escape.
 
-    >>> print(visible("red: \x1b[31m"))
-    red: \x1b[31m
+    >>> print(visible("red: \x1b[31m\n\u202e"))
+    red: \x1b[31m\x0a\u202e
     """
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROLS.sub(
+        lambda found: f"\\u{ord(found[0]):04x}" if found[0] > "\xff" else f"\\x{ord(found[0]):02x}", text
+    )
 
 
 def warn(text: str) -> None:
@@ -93,7 +96,7 @@ def _say(line: str) -> None:
             return
         for said in _said:
             said.add(line)
-    sys.stderr.write(f"{visible(line) if sys.stderr.isatty() else line}\n")
+    sys.stderr.write(f"{visible(line)}\n")
     sys.stderr.flush()
 
 
@@ -186,7 +189,7 @@ class Progress:
         if not _silent and kind is None and spent >= self.least:
             done = f"{amount(self.done)} {self._units(self.done)}"
             how = f", {self.how}" if self.how else ""
-            print(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}", file=sys.stderr)
+            print(visible(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}"), file=sys.stderr)
 
     def advance(self, count: float = 1, note: str = "") -> None:
         """Counts `count` more units; `note` is shown at the end of the line."""
@@ -211,7 +214,7 @@ class Progress:
         parts.append(f"{amount(rate)} {self.unit}/s")
         if self.total is not None and rate > 0:
             parts.append(f"{duration(max(self.total - self.done, 0) / rate)} left")
-        return ", ".join(parts) + self._tail()
+        return visible(", ".join(parts) + self._tail())
 
     def _units(self, count: float) -> str:
         """The unit, singular or plural."""

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,7 @@ SHOWN = r"\x1b[2J"
 def test_controls_in_a_text_are_visible_as_escapes() -> None:
     text = "red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \r, tab\t."
     assert visible(text) == r"red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \x0d, tab" + "\t."
+    assert visible("two\nlines\u2028 or \u202eback") == r"two\x0alines\u2028 or \u202eback"
 
 
 def hostile_command(name: str, model: Path, folder: Path) -> tuple[list[object], bytes]:
@@ -165,21 +167,26 @@ def hostile_command(name: str, model: Path, folder: Path) -> tuple[list[object],
     if name == "rank":
         return ["rank", classifier, text, "--label", "negative", "--form", "lines"], b""
     metadata = json.loads((classifier / "bertsmith.json").read_text())
-    labels = [f"{CLEAR}{label}" for label in metadata["labels"]]
+    labels = [f"{CLEAR}{label}\r\n\x9b2J\u202e" for label in metadata["labels"]]
     metadata["labels"] = metadata["spec"]["labels"] = labels
     (classifier / "bertsmith.json").write_text(json.dumps(metadata))
     return ["predict", "--model", classifier], b"the man\n"
 
 
 @pytest.mark.parametrize("name", ["search", "contexts", "ask", "rank", "predict"])
-def test_escapes_in_an_answer_are_shown_at_a_terminal_and_kept_in_a_pipe(run, model, tmp_path, name: str) -> None:
+def test_escapes_in_an_answer_are_shown_at_a_terminal_and_in_a_pipe(run, model, tmp_path, name: str) -> None:
     command, stdin = hostile_command(name, model, tmp_path)
     shown = run(*command, stdin=stdin, terminal=True)
     assert shown.code == 0, shown.err
     assert SHOWN in shown.out
-    assert "\x1b" not in shown.out + shown.err
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown.out + shown.err)
+    assert name != "predict" or len(shown.out.splitlines()) == 1
     piped = run(*command, stdin=stdin)
-    assert piped.out == shown.out.replace(SHOWN, CLEAR)
+    assert piped.out == shown.out
+    exact = run(*command, "--json", stdin=stdin)
+    assert any(
+        CLEAR in str(json.loads(line)) or r"\x1b[2J" in repr(json.loads(line)) for line in exact.out.splitlines()
+    )
 
 
 def test_json_has_no_control_character(monkeypatch: pytest.MonkeyPatch) -> None:

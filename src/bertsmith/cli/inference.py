@@ -117,7 +117,8 @@ def complete(
         if json:
             print_json(found.to_dict())
         elif tokens:
-            say(found.text + found.continuation)
+            for line in (found.text + found.continuation).split("\n"):
+                say(line)
         else:
             for one in found.next:
                 say(f"{one.probability:.4f}  {one.piece}")

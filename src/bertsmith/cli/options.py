@@ -5,7 +5,6 @@ import functools
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -26,7 +25,8 @@ Settings = TypeVar("Settings")
 # What a command does with an address in a parameter of the type Path, next to its option in `Annotated`; it is refused
 # if there is neither.
 AS_ADDRESS, COPIED = "the command reads or writes it there", "a local copy is read"
-_JSON_KEEPS = re.compile(r"[\x7f-\x9f]")  # control characters that json.dumps leaves as they are
+# What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
+_JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
@@ -292,15 +292,14 @@ def print_json(value: Any) -> None:
 
 
 def say(line: str) -> None:
-    """Writes a line to stdout: as it is to a file or a pipe, and with visible control characters to a terminal."""
+    """Writes one line to stdout, with control characters of names and texts as escapes; --json has them exactly."""
     # With color=True typer does not remove parts of the line that look like escapes.
-    typer.echo(visible(line) if sys.stdout.isatty() else line, color=True)
+    typer.echo(visible(line), color=True)
 
 
 def note(line: str) -> None:
     """Writes a line about the work of a command to stderr; control characters are as in `say`."""
-    line = f"bertsmith: {line}"
-    typer.echo(visible(line) if sys.stderr.isatty() else line, err=True, color=True)
+    typer.echo(visible(f"bertsmith: {line}"), err=True, color=True)
 
 
 def note_cut(texts: int, tokens: int, what: str = "text") -> None:
