@@ -289,3 +289,17 @@ def test_the_report_can_be_written_as_json(tmp_path: Path) -> None:
     assert values["documents"] == 2
     assert values["advice"] == []
     assert values["unigram_entropy"] == report.unigram_entropy
+
+
+def test_sentences_with_unknown_pieces_are_neither_repeats_nor_known(tmp_path: Path) -> None:
+    """Their ids are equal though their words are not; the report says how many are not compared."""
+    known = "the boat came home in a new story"
+    texts = [f"the {word} came home in a new story , nobody was in it , it rained" for word in ("猫", "犬", "鳥")]
+    evaluation = write(tmp_path / "test.txt", "\n".join([texts[0].replace("猫", "魚"), known]))
+    report = check(tmp_path, "\n\n".join([*texts, known, known]), evaluation)
+    assert (report.repeated_sentences, report.repeated_documents, report.unknown_sentences) == (1, 1, 3)
+    assert "    not compared, because of unknown tokens: 3 sentences" in report.lines()
+    (overlap,) = report.overlaps
+    assert (overlap.sentences, overlap.known_sentences, overlap.unknown_sentences) == (1, 1, 1)
+    # Of "came home ... rained" alone there are runs of 13 tokens that the corpus has.
+    assert (overlap.grams, overlap.known_grams) == (2, 2)

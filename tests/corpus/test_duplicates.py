@@ -1,28 +1,36 @@
 """Copies and near-duplicates are found exactly, and texts that are merely similar are not."""
 
+import itertools
+import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertsmith.corpus import duplicates
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.duplicates import exact_duplicates, minima, near_duplicates, word_shingles
 from bertsmith.corpus.hashing import run_hashes
+from bertsmith.corpus.removal import WaitingDocuments
 from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.readers import Document
+from bertsmith.corpus.text_words import words_of_text
 from bertsmith.randomness import generator
+from bertsmith.text.characters import HUGGINGFACE
 from corpus.samples import WORDS, small_tokenizer
 
 TOKENIZER = small_tokenizer()
-CONTINUES = np.array([piece.startswith("##") for piece in TOKENIZER.vocabulary.pieces])
 
 
 def corpus_of(folder: Path, texts: list[list[str]]) -> Corpus:
-    """A corpus of documents, each a list of sentences, with all of them on one side."""
-    documents = [Document(f"text {number}", sentences) for number, sentences in enumerate(texts)]
-    build_corpus(documents, TOKENIZER, folder, settings=CorpusSettings(held_out=0), workers=1)
-    return Corpus.open(folder)
+    """Documents, each a list of sentences, that wait to be compared."""
+    waiting = WaitingDocuments(folder, TOKENIZER, words=True)
+    for number, sentences in enumerate(texts):
+        encoded = TOKENIZER.encode_batch(sentences)
+        words = words_of_text(sentences, lowercase=True)
+        waiting.add(f"text {number}", encoded.ids.astype(np.uint16), encoded.lengths, 0, words=words)
+    return waiting.close()
 
 
 def drawn(words: int, *index: int) -> list[str]:
@@ -133,9 +141,54 @@ def test_minima_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     assert np.array_equal(minima(hashes, documents, 40), whole)
 
 
-def test_pieces_of_a_word_stay_together_and_runs_stay_in_their_document() -> None:
-    encoded = TOKENIZER.encode_batch(["boats came home in it rained", "boat"])
-    hashes, documents = word_shingles(encoded.ids, encoded.offsets, CONTINUES)
+def test_runs_of_words_stay_in_their_document() -> None:
+    words, counts = words_of_text(["boats came home in it rained", "boat"], lowercase=True)
+    assert counts.tolist() == [6, 1]
+    hashes, documents = word_shingles(words, np.array([0, 6, 7]))
     assert documents.tolist() == [0, 0, 1]
-    again = TOKENIZER.encode_batch(["came home in it rained"])
-    assert word_shingles(again.ids, again.offsets, CONTINUES)[0].tolist() == [hashes[1]]
+    again, _ = words_of_text(["came home in it rained"], lowercase=True)
+    assert word_shingles(again, np.array([0, 5]))[0].tolist() == [hashes[1]]
+
+
+def plain_words(text: str, lowercase: bool) -> list[str]:
+    """The words of a text, character by character."""
+    words, joins = [], False
+    for character in unicodedata.normalize("NFC", text.lower() if lowercase else text):
+        alone = HUGGINGFACE.is_punctuation(character) or HUGGINGFACE.is_cjk(character)
+        alone = alone or bool(
+            re.match("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]", character)
+        )
+        if HUGGINGFACE.is_whitespace(character):
+            joins = False
+        elif alone or not joins:
+            words.append(character)
+            joins = not alone
+        else:
+            words[-1] += character
+    return words or [""]
+
+
+VARIANTS = (
+    str,
+    str.upper,
+    str.swapcase,
+    lambda text: unicodedata.normalize("NFD", text),
+    lambda text: text.replace(" ", "\u3000\t"),
+    lambda text: text.replace(" ", ""),
+    lambda text: "".join(one for one in unicodedata.normalize("NFD", text) if not unicodedata.combining(one)),
+    lambda text: text[:-1],
+)
+TEXTS = (
+    st.text(max_size=12) | st.text("a \u00e9e\u0301.猫犬กา\u3000A", max_size=12) | st.sampled_from(["résumé now", "猫"])
+)
+
+
+@given(st.lists(st.tuples(TEXTS, st.sampled_from(VARIANTS)), min_size=1, max_size=8), st.booleans())
+def test_sentences_are_equal_if_and_only_if_their_words_are(parts: list, lowercase: bool) -> None:
+    sentences = [one for text, change in parts for one in (text, change(text))]
+    expected = [plain_words(one, lowercase) for one in sentences]
+    words, counts = words_of_text(sentences, lowercase=lowercase)
+    assert counts.tolist() == [len(one) for one in expected]
+    number_of = {hash: word for word, hash in zip(itertools.chain(*expected), words.tolist(), strict=True)}
+    assert len(number_of) == len(set(itertools.chain(*expected)))
+    assert [number_of[hash] for hash in words.tolist()] == list(itertools.chain(*expected))

@@ -1,6 +1,7 @@
 """A corpus without duplicates and boilerplate: what goes, what stays, and that every removal is on record."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.documents import readers, sources
 from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from corpus.samples import small_tokenizer, write
 from corpus.test_build import content, story, texts
 
@@ -74,6 +77,49 @@ def test_the_first_of_equal_documents_stays_and_the_others_are_on_record(tmp_pat
     assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [
         "corpus.json", "inputs.jsonl", "removed.jsonl", "shard-00000.arrow", "vocab.txt",
     ]  # fmt: skip
+
+
+DIFFERENT = {
+    "Chinese": ["它下雨了", "它下雪了", "猫", "犬", "猫 犬", "犬猫"],
+    "proteins": [" ".join(f"MKV{chr(65 + number)}LLAGH" for _ in range(9)) for number in range(20)],
+    "accents": ["résumé now", "resume now", "résume now"],
+    "cut": ["ก" * 200, "ข" * 200, "x" * 200, "y" * 200],
+    "header": [f"{number} 猫 was in it , the new story ." for number in ("一", "二", "三")],
+}
+
+
+@pytest.mark.parametrize("settings", [CorpusSettings(held_out=0, remove_duplicates=how) for how in ("exact", "near")])
+@pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_texts_with_equal_pieces_are_no_copies(
+    tmp_path: Path, name: str, settings: CorpusSettings, workers: int
+) -> None:
+    """What the vocabulary does not know is compared as well: only the copies of each text go."""
+    texts = DIFFERENT[name]
+    copies = [unicodedata.normalize("NFD", text).upper().replace(" ", "  ") for text in texts]
+    documents = [Document(f"text {number}", [text]) for number, text in enumerate([*texts, *copies])]
+    manifest = build_corpus(documents, TOKENIZER, tmp_path / "out", settings=settings, workers=workers)
+    assert manifest["documents"] == len(texts)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "removed.jsonl").read_text().splitlines()]
+    assert [int(line["of_source"].split()[1]) for line in lines] == list(range(len(texts)))
+    assert {line["reason"] for line in lines} == {"a copy"}
+
+
+def test_case_counts_if_the_vocabulary_has_capital_letters(tmp_path: Path) -> None:
+    cased = WordPieceTokenizer(TOKENIZER.vocabulary, TextRules(lowercase=False))
+    settings = CorpusSettings(held_out=0, remove_duplicates="exact")
+    documents = [Document("a", ["it rained"]), Document("b", ["IT RAINED"]), Document("c", ["it  rained"])]
+    assert build_corpus(documents, cased, tmp_path / "out", settings=settings)["documents"] == 2
+
+
+def test_boilerplate_is_compared_as_text(tmp_path: Path) -> None:
+    """Headers with equal pieces are different sentences."""
+    headers = [f"{chr(0x4E00 + number)} 猫 was in it , the new story .\n" for number in range(12)]
+    settings = CorpusSettings(held_out=0, remove_boilerplate=True)
+    manifest, _ = build(tmp_path, "\n".join(header + story(number) for number, header in enumerate(headers)), settings)
+    assert manifest["removed"]["boilerplate"]["sentences"] == 0
+    manifest, _ = build(tmp_path, "\n".join(headers[0] + story(number) for number in range(12)), settings)
+    assert manifest["removed"]["boilerplate"]["sentences"] == 12
 
 
 def test_no_duplicate_of_a_training_document_is_held_out(tmp_path: Path) -> None:

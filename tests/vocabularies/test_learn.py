@@ -5,18 +5,20 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bertsmith.errors import VocabularyError
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.vocabularies.bpe import learn_byte_pairs
 from bertsmith.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
-from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
+from bertsmith.vocabularies.word_counts import WordCounter, WordCounts, count_words
 from oracles.excess_oracle import excess, unknown
 from text.corpora import english, random_words, sources_of_names
 
@@ -137,10 +139,24 @@ def test_too_little_room_for_the_characters_is_refused_with_the_required_size() 
         learn_vocabulary(english(), needed - 1)
 
 
-@pytest.mark.parametrize("counts", [{}, {"a": 0}, {"x" * 101: 5}, {"\ud800": 3}])
+@pytest.mark.parametrize("counts", [{}, {"a": 0}, {"\ud800": 3}])
 def test_counts_without_a_usable_word_are_refused(counts: dict[str, int]) -> None:
     with pytest.raises(VocabularyError, match="expected words to learn a vocabulary from; found none"):
         learn_vocabulary(counts, 100)
+
+
+@pytest.mark.parametrize("learn", [learn_vocabulary, learn_byte_pairs])
+def test_words_that_are_too_long_are_named_as_the_reason(learn: Callable) -> None:
+    with pytest.raises(
+        VocabularyError, match=r"words of at most 100 characters .*; found 2 different words, all longer"
+    ):
+        learn({"ก" * 101: 5, "x" * 150: 1}, 100)
+    notes: list[str] = []
+    learn({"ก" * 101: 1, "x": 3}, 100, notes=notes)
+    assert notes == [
+        "words of more than 100 characters, which are [UNK]: 1 (25.00% of all words), 1 different; "
+        "put spaces between words; for scripts without spaces, such as Thai, use --rules unspaced"
+    ]
 
 
 def test_rare_characters_are_left_out_if_they_would_take_most_of_the_room() -> None:
@@ -188,6 +204,36 @@ def test_the_number_of_words_to_learn_from_can_be_limited() -> None:
     pieces = learn_vocabulary(counts, 40, max_words=2).pieces
     assert "walking" in pieces
     assert "zebra" not in pieces
+
+
+def test_characters_are_learned_from_all_words_and_the_cut_is_on_record() -> None:
+    """Words of one weight are sampled evenly, so that no first letter is preferred."""
+    counts = {f"{number:04x}": 2 for number in range(0, 2**16, 16)} | {"zebra": 2}
+    notes: list[str] = []
+    vocabulary = learn_vocabulary(counts, 400, max_words=100, character_coverage=1.0, notes=notes)
+    assert unknown(counts, vocabulary.pieces) == 0
+    assert notes == [
+        "distinct words from which longer pieces are learned: 100 of 4,097, which are 2.4% of all words of the text; "
+        "single characters come from all"
+    ]
+    longer = {piece[0] for piece in vocabulary.pieces if len(piece) > 1 and piece.isalnum()}
+    assert longer == set("0123456789abcdef")
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=6), st.integers(1, 3), min_size=1, max_size=30),
+    st.integers(1, 30),
+    st.sampled_from([TextRules(), TextRules(lowercase=False)]),
+)
+def test_every_character_of_a_text_is_known_however_few_words_are_learned_from(
+    texts: dict[str, int], most: int, rules: TextRules
+) -> None:
+    counts = count_words([text for text, count in texts.items() for _ in range(count)], rules)
+    assume(len(counts))
+    vocabulary = learn_vocabulary(counts, 600, max_words=most, character_coverage=1.0)
+    ids = WordPieceTokenizer(vocabulary, rules).encode_batch(list(texts)).ids
+    assert vocabulary.unk_id not in ids
 
 
 def test_counts_of_few_sources_are_used_as_they_are() -> None:

@@ -89,6 +89,8 @@ def build_corpus_on(
         kept = Kept(state, "corpus", replace=replace, resume=resume)
         listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
         made_of = {"tokenizer": _digest(tokenizer), "settings": settings.record(), "texts": digest_of_files(listed)}
+        if settings.removes:
+            made_of["compared"] = "words of the text"  # earlier releases kept ids alone
         kept.require_same(made_of)
         if (out / MANIFEST).exists() and kept.is_complete({"manifest": digest_file(out / MANIFEST)}):
             manifest = read_manifest(out)
@@ -129,7 +131,7 @@ def _encoded(
             yield item
     stage = Stage(
         worker=_Encoder,
-        arguments=(tokenizer, settings.fingerprints),
+        arguments=(tokenizer, settings.removes, settings.fingerprints),
         read=_read,
         workers=workers,
         size=sum(found.size for found, _ in listed[first:] if isinstance(found, Source)),
@@ -193,9 +195,9 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
 class _Encoder:
     """Turns rows of text into rows of ids."""
 
-    def __init__(self, tokenizer: Tokenizer, fingerprints: bool) -> None:
-        self.encode = BlockEncoder(tokenizer, fingerprints=fingerprints)
-        self.schema = encoded_rows(token_type(len(tokenizer.vocabulary)))
+    def __init__(self, tokenizer: Tokenizer, words: bool, fingerprints: bool) -> None:
+        self.encode = BlockEncoder(tokenizer, words=words, fingerprints=fingerprints)
+        self.schema = encoded_rows(token_type(len(tokenizer.vocabulary)), words=words)
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
         yield from (self._row(*row) for row in text_items(table))

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bertsmith.addresses import address_of
 from bertsmith.corpus.duplicates import BANDS
 from bertsmith.corpus.encode import EncodedBlock, EncodedPart, Item
+from bertsmith.corpus.shards import Words
 from bertsmith.documents.parsing import BlockCounts, TextBlock
 from bertsmith.documents.readers import FileRead
 from bertsmith.documents.sources import Skipped, Source
@@ -29,8 +31,12 @@ TEXT_ROWS = pa.schema([*_PLACE, ("data", pa.large_binary())])
 _COUNTS = ("words", "sentences_without_tokens", "read_bytes", "language", "characters", "unknown")
 
 
-def encoded_rows(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
-    """The columns of encoded rows; the parts of a block follow each other in the flat columns."""
+def encoded_rows(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -> pa.Schema:
+    """The columns of encoded rows; the parts of a block follow each other in the flat columns.
+
+    Args:
+        words: also those of the words of the text.
+    """
     flat = {
         "tokens": pa.from_numpy_dtype(dtype),
         "token_counts": pa.int64(),
@@ -39,6 +45,7 @@ def encoded_rows(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
         "keys": pa.uint64(),
         "ends": pa.bool_(),
         "bands": pa.uint32(),
+        **({"words": pa.uint64(), "word_counts": pa.uint32()} if words else {}),
     }
     return pa.schema([*_PLACE, *((name, pa.large_list(kind)) for name, kind in flat.items())])
 
@@ -126,6 +133,9 @@ def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema
         np.array([part.ends for part in parts], dtype=np.bool_),
         np.concatenate([np.empty(0, np.uint32), *(part.bands for part in parts if part.bands is not None)]),
     ]
+    if "words" in schema.names:
+        words, counts = zip((np.empty(0, np.uint64), np.empty(0, np.uint32)), *_all(parts, "words"), strict=True)
+        columns += [np.concatenate(words), np.concatenate(counts)]
     return row_of(schema, source, number, BLOCK, record, columns)
 
 
@@ -150,11 +160,12 @@ def failures(table: pa.Table) -> Iterator[Any]:
 
 
 def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
-    tokens, token_counts, lengths, sentence_counts, keys, ends, bands = (
+    tokens, token_counts, lengths, sentence_counts, keys, ends, bands, *words = (
         table.column(place)[row].values.to_numpy(zero_copy_only=False)
         for place in range(len(_PLACE), table.num_columns)
     )
     token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
+    word_ends = offsets_of(words[1]) if words else sentence_ends
     hashes = iter(bands.reshape(-1, BANDS))  # of the parts with tokens, or none at all
     urls = record.get("urls") or [""] * len(keys)
     parts = [
@@ -164,6 +175,7 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
             sentence_lengths=lengths[sentence_ends[place] : sentence_ends[place + 1]],
             key=int(keys[place]),
             ends=bool(ends[place]),
+            words=_words_of(words, word_ends, sentence_ends[place : place + 2]) if words else None,
             bands=next(hashes, None) if token_counts[place] else None,
             url=urls[place],
         )
@@ -177,6 +189,15 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
         failure=None if failure is None else tuple(failure),
         **{name: record[name] for name in _COUNTS},
     )
+
+
+def _words_of(
+    columns: Sequence[npt.NDArray[Any]], word_ends: npt.NDArray[np.int64], sentences: npt.NDArray[np.int64]
+) -> Words:
+    """The words of the sentences of a part, which are between two numbers."""
+    words, counts = columns
+    begin, end = sentences
+    return words[word_ends[begin] : word_ends[end]], counts[begin:end]
 
 
 def _all(parts: Sequence[EncodedPart], name: str) -> list[Any]:

@@ -1,6 +1,6 @@
 """Sentences that repeat in many documents, such as license headers and menus.
 
-Two sentences are equal if they have the same tokens, so case, accents and spaces are compared as the model sees them.
+Two sentences are equal if their texts are, see `text_words`.
 Only sentences of at least `SHORTEST` tokens count, because shorter ones, such as "Yes, of course.", occur everywhere by
 chance; and repeats inside one document do not count, because a refrain belongs to its text.
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from bertsmith.corpus.hashing import MOST_COUNTED, HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import SHORTEST
-from bertsmith.corpus.shards import Corpus, DocumentBatch, Ints
+from bertsmith.corpus.shards import Corpus, DocumentBatch, Ints, Words
 from bertsmith.progress import Progress
 
 LEAST_DOCUMENTS = 10
@@ -41,9 +41,11 @@ class Boilerplate:
     times: Ints
     texts: dict[int, npt.NDArray[Any]]
 
-    def documents_without(self, batch: DocumentBatch) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]]:
-        """The tokens and sentence lengths of each document of a batch without boilerplate; both may be empty."""
-        places = self.hashes.places(run_hashes(batch.tokens, batch.sentence_lengths))
+    def documents_without(
+        self, batch: DocumentBatch
+    ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.uint32], Words]]:
+        """The tokens, sentence lengths and words of each document of a batch without boilerplate; all may be empty."""
+        places = self.hashes.places(run_hashes(batch.words, batch.word_counts))
         places[batch.sentence_lengths < SHORTEST] = -1
         ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
         dropped = np.flatnonzero(places >= 0)
@@ -54,11 +56,16 @@ class Boilerplate:
                 begin = ends[sentence] - batch.sentence_lengths[sentence]
                 self.texts[int(place)] = np.array(batch.tokens[begin : ends[sentence]])
         stays = places < 0
-        token_stays = np.repeat(stays, batch.sentence_lengths)
+        token_stays, word_stays = np.repeat(stays, batch.sentence_lengths), np.repeat(stays, batch.word_counts)
         for number in range(len(batch.token_offsets) - 1):
             tokens = slice(batch.token_offsets[number], batch.token_offsets[number + 1])
             sentences = slice(batch.sentence_offsets[number], batch.sentence_offsets[number + 1])
-            yield batch.tokens[tokens][token_stays[tokens]], batch.sentence_lengths[sentences][stays[sentences]]
+            words = slice(batch.word_offsets[number], batch.word_offsets[number + 1])
+            yield (
+                batch.tokens[tokens][token_stays[tokens]],
+                batch.sentence_lengths[sentences][stays[sentences]],
+                (batch.words[words][word_stays[words]], batch.word_counts[sentences][stays[sentences]]),
+            )
 
 
 def least_documents(documents: int) -> int:
@@ -91,7 +98,7 @@ def find_boilerplate(corpus: Corpus, least: int) -> Boilerplate:
 def _once_per_document(batch: DocumentBatch) -> Hashes:
     """The hashes of the sentences that are long enough, each once for every document that it occurs in."""
     long = batch.sentence_lengths >= SHORTEST
-    hashes = run_hashes(batch.tokens, batch.sentence_lengths)[long]
+    hashes = run_hashes(batch.words, batch.word_counts)[long]
     counts = np.diff(batch.sentence_offsets)
     documents = np.repeat(np.arange(len(counts)), counts)[long]
     order = np.lexsort((hashes, documents))

@@ -147,7 +147,9 @@ def build_corpus(
                 sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
             build = _Build(folder, tokenizer, settings, inputs, sampler, Weights(weights) if weights else None)
             if encode is None:
-                encoded = encode_blocks(items, tokenizer, workers=workers, fingerprints=settings.fingerprints)
+                encoded = encode_blocks(
+                    items, tokenizer, workers=workers, words=settings.removes, fingerprints=settings.fingerprints
+                )
             else:
                 encoded = encode(paths)
             for item in encoded:
@@ -329,11 +331,13 @@ class _Build:
         else:
             # The hashes of a document that is in several parts follow from all of its ids.
             filled = [part.bands for part in parts if len(part.tokens)]
+            words, counts = (np.concatenate(one) for one in zip(*(part.words for part in parts), strict=True))
             self._removal.waiting.add(
                 parts[0].source,
                 tokens,
                 lengths,
                 draw,
+                words=(words, counts),
                 bands=filled[0] if len(filled) == 1 else None,
                 url=DocumentUrl(self._url, self._number, self._part),
             )

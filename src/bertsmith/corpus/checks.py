@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus.frequencies import entropy
-from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
+from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, has, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.corpus.weights import weight_lines
@@ -35,12 +35,13 @@ class DoctorReport:
     """The findings of the corpus checks.
 
     Args:
-        repeated_sentences: the number of sentences that are exact copies of earlier ones.
+        repeated_sentences: the number of sentences with the ids of earlier ones; those with [UNK] are not compared.
         repeats: the most repeated sentences and their counts.
-        repeated_documents: the number of documents that are exact copies of earlier ones.
+        repeated_documents: the number of documents with the ids of earlier ones; those with [UNK] are not compared.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
         sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
         unknown_tokens: the number of tokens that are [UNK].
+        unknown_sentences: the number of sentences with [UNK].
         unused_pieces: the number of vocabulary pieces that never occur.
         unigram_entropy: nats; the loss of a model that only knows token frequencies.
         model_vocabulary: the vocabulary size of the model to be trained, if given.
@@ -77,6 +78,7 @@ class DoctorReport:
     read: dict[str, Any]
     casing: str
     form: str
+    unknown_sentences: int = 0
     sources: tuple[dict[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,6 +97,10 @@ class DoctorReport:
             *weight_lines(list(self.sources), self.tokens),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
+            *(
+                [f"    not compared, because of unknown tokens: {counted(self.unknown_sentences, 'sentence')}"]
+                * bool(self.unknown_sentences)
+            ),
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
             f"documents of one sentence: {_share(self.one_sentence_documents, self.documents)}",
             "tokens in a sentence:",
@@ -108,6 +114,11 @@ class DoctorReport:
                 f"the corpus contains parts of '{overlap.name}':"
                 f" {_share(overlap.known_sentences, overlap.sentences)} of the sentences,"
                 f" {_share(overlap.known_grams, overlap.grams)} of the 13-token runs"
+                + (
+                    f"; not compared: {overlap.unknown_sentences:,} with unknown tokens"
+                    if overlap.unknown_sentences
+                    else ""
+                )
             )
         return lines + [f"advice: {line}" for line in self.advice()]
 
@@ -260,16 +271,21 @@ def check_corpus(
     sentences, documents = HashCounts(corpus.num_sentences), HashCounts(corpus.num_documents)
     tokens = np.zeros(len(corpus.vocabulary), dtype=np.int64)
     bins = np.zeros(len(LENGTH_BINS), dtype=np.int64)
+    unk, unknown_sentences = corpus.vocabulary.unk_id, 0
     with Progress("checking the corpus", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
             hashes = run_hashes(batch.tokens, batch.sentence_lengths)
-            sentences.add(hashes)
-            documents.add(run_hashes(hashes, np.diff(batch.sentence_offsets)))
+            # Two unknown pieces may be different words.
+            is_unknown = has(batch.tokens, batch.sentence_lengths, unk)
+            unknown_sentences += int(is_unknown.sum())
+            sentences.add(hashes[~is_unknown])
+            counts = np.diff(batch.sentence_offsets)
+            documents.add(run_hashes(hashes, counts)[~has(is_unknown, counts, True)])
             tokens += batch.token_counts(len(tokens))
             places = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
             bins += np.bincount(places, minlength=len(bins))
             if sets:
-                grams = document_grams(batch)
+                grams = document_grams(batch, unk)
                 for one in sets:
                     one.meet(hashes, grams)
             progress.advance(len(batch.tokens))
@@ -286,7 +302,8 @@ def check_corpus(
         counted_one_in=sentences.one_in,
         one_sentence_documents=int((corpus.sentence_counts == 1).sum()),
         sentence_lengths=tuple(bins.tolist()),
-        unknown_tokens=int(tokens[corpus.vocabulary.unk_id]),
+        unknown_tokens=int(tokens[unk]),
+        unknown_sentences=unknown_sentences,
         unigram_entropy=entropy(tokens),
         vocabulary=len(corpus.vocabulary),
         unused_pieces=int((tokens == 0).sum()),

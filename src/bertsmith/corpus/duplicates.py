@@ -1,5 +1,7 @@
 """Documents that repeat an earlier one: exact copies, and near-duplicates found by MinHash over runs of words.
 
+Texts are compared, not ids: see `text_words` for what makes two texts equal.
+
 Two documents are near-duplicates if their sets of runs of `SHINGLE` words agree by at least `SIMILARITY` (Jaccard:
 common runs as a fraction of all). Locality-sensitive hashing finds the candidates: each document has `BANDS` hashes of
 `ROWS` minima each, and two documents are compared if one of these hashes is equal. The comparison itself is exact, so
@@ -12,18 +14,18 @@ the documents and their order alone.
 Source: Lee et al. (2022), "Deduplicating training data makes language models better", section 4.2 and appendix A, with
 an exact comparison in place of the edit distance; Broder (1997), "On the resemblance and containment of documents".
 
-D documents, S shingles, W words, T tokens, V vocabulary, P permutations.
+D documents, S shingles, W words, P permutations.
 """
 
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.corpus.hashing import Hashes, gram_hashes, run_hashes
+from bertsmith.corpus.hashing import Hashes, first_places, gram_hashes, run_hashes
 from bertsmith.corpus.shards import Corpus, Ints
 from bertsmith.progress import Progress
 from bertsmith.randomness import GOLDEN, generator, mix
@@ -36,7 +38,7 @@ MOST_IN_BUCKET = 16
 """Kept documents to which a document with the same band hash is compared; the later ones have other bands."""
 
 _BLOCK = 2**15  # shingles whose minima are taken at once: small enough for the cache of a processor
-_CACHED_TOKENS = 2**22  # of documents whose shingles are kept in memory
+_CACHED_SHINGLES = 2**22  # of documents whose shingles are kept in memory
 _LARGEST = np.uint32(2**32 - 1)
 
 Bools = npt.NDArray[np.bool_]
@@ -59,11 +61,11 @@ class Duplicates:
 
 
 def exact_duplicates(corpus: Corpus) -> Duplicates:
-    """The documents that are equal to an earlier one, in their tokens and sentence boundaries."""
+    """The documents whose text is equal to that of an earlier one, sentence by sentence."""
     found = [np.empty(0, dtype=np.uint64)]
     with Progress("looking for copies", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
-            sentences = run_hashes(batch.tokens, batch.sentence_lengths)
+            sentences = run_hashes(batch.words, batch.word_counts)
             found.append(run_hashes(sentences, np.diff(batch.sentence_offsets)))
             progress.advance(len(batch.tokens))
     hashes = np.concatenate(found)
@@ -102,7 +104,7 @@ def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
     of, similarity = copies.of.copy(), copies.similarity.copy()
     shingles = _ShinglesOf(corpus)
     if bands is None:
-        bands = _bands(corpus, shingles.continues)
+        bands = _bands(corpus)
     kept: dict[int, list[int]] = {}
     for document, groups in _candidates(bands, np.flatnonzero(of < 0)):
         for other in sorted({one for group in groups for one in kept.get(group, ())}):
@@ -123,21 +125,17 @@ def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
     return Duplicates(of, similarity, copies.exact)
 
 
-def word_shingles(tokens: npt.NDArray[np.unsignedinteger], offsets: Ints, continues: Bools) -> tuple[Hashes, Ints]:
+def word_shingles(words: Hashes, offsets: Ints) -> tuple[Hashes, Ints]:
     """The hashes of the runs of words in documents, uint64 [S], and the document of each, ascending, int64 [S].
 
     A document shorter than a run has one hash, of all its words.
 
     Args:
-        tokens: unsigned [T].
-        offsets: int64 [D + 1], where the tokens of each document begin, then where the last document ends.
-        continues: bool [V], whether a piece continues a word.
+        words: uint64 [W].
+        offsets: int64 [D + 1], where the words of each document begin, then where the last document ends; no document
+            is empty.
     """
-    begins = ~continues[tokens]
-    begins[offsets[:-1]] = True  # no document is empty
-    starts = np.flatnonzero(begins)
-    words = run_hashes(tokens, np.diff(starts, append=len(tokens)))  # [W]
-    counts = np.diff(np.searchsorted(starts, offsets))  # [D]
+    counts = np.diff(offsets)
     hashes, documents = gram_hashes(words, counts, SHINGLE)
     short = np.flatnonzero(counts < SHINGLE)
     if len(short):
@@ -149,23 +147,18 @@ def word_shingles(tokens: npt.NDArray[np.unsignedinteger], offsets: Ints, contin
     return hashes, documents
 
 
-def continuing_pieces(pieces: Iterable[str]) -> Bools:
-    """Whether each piece of a vocabulary continues a word, bool [V]."""
-    return np.array([piece.startswith("##") for piece in pieces], dtype=np.bool_)
-
-
-def band_hashes(tokens: npt.NDArray[np.unsignedinteger], offsets: Ints, continues: Bools) -> Band:
+def band_hashes(words: Hashes, offsets: Ints) -> Band:
     """The band hashes of documents, uint32 [BANDS, D]; near-duplicates share at least one, see above.
 
     Args:
-        tokens, offsets, continues: as for `word_shingles`; no document is empty.
+        words, offsets: as for `word_shingles`.
     """
-    hashes, documents = word_shingles(tokens, offsets, continues)
+    hashes, documents = word_shingles(words, offsets)
     lowest = minima(hashes, documents, len(offsets) - 1)
-    words = np.zeros((BANDS, lowest.shape[1]), dtype=np.uint64)
+    joined = np.zeros((BANDS, lowest.shape[1]), dtype=np.uint64)
     for row in range(ROWS):
-        words = mix(words + GOLDEN + lowest[row::ROWS])
-    return (words >> np.uint64(32)).astype(np.uint32)
+        joined = mix(joined + GOLDEN + lowest[row::ROWS])
+    return (joined >> np.uint64(32)).astype(np.uint32)
 
 
 def minima(hashes: Hashes, documents: Ints, count: int) -> Band:
@@ -199,7 +192,6 @@ class _ShinglesOf:
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.continues = continuing_pieces(corpus.vocabulary.pieces)
         self._cached: collections.OrderedDict[int, Hashes] = collections.OrderedDict()
         self._size = 0
 
@@ -207,21 +199,22 @@ class _ShinglesOf:
         if document in self._cached:
             self._cached.move_to_end(document)
             return self._cached[document]
-        tokens = self.corpus.document_tokens(document)
-        result = np.unique(word_shingles(tokens, np.array([0, len(tokens)]), self.continues)[0])
+        words, _ = self.corpus.document_words(document)
+        shingles = np.sort(word_shingles(words, np.array([0, len(words)]))[0])
+        result = shingles[first_places(shingles)]
         self._cached[document] = result
         self._size += len(result)
-        while self._size > _CACHED_TOKENS and len(self._cached) > 2:
+        while self._size > _CACHED_SHINGLES and len(self._cached) > 2:
             self._size -= len(self._cached.popitem(last=False)[1])
         return result
 
 
-def _bands(corpus: Corpus, continues: Bools) -> Band:
+def _bands(corpus: Corpus) -> Band:
     """The band hashes of all documents, uint32 [BANDS, D]."""
     result = [np.empty((BANDS, 0), dtype=np.uint32)]
     with Progress("looking for near-duplicates", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
-            result.append(band_hashes(batch.tokens, batch.token_offsets, continues))
+            result.append(band_hashes(batch.words, batch.word_offsets))
             progress.advance(len(batch.tokens))
     return np.concatenate(result, axis=1)
 
@@ -258,7 +251,6 @@ def _jaccard(first: Hashes, second: Hashes) -> float:
 
 
 def equal_documents(corpus: Corpus, first: int, second: int) -> bool:
-    """Whether two documents have the same tokens and sentence boundaries."""
-    return np.array_equal(corpus.document_tokens(first), corpus.document_tokens(second)) and np.array_equal(
-        corpus.document_sentences(first), corpus.document_sentences(second)
-    )
+    """Whether two documents have the same text, sentence by sentence."""
+    ours, theirs = corpus.document_words(first), corpus.document_words(second)
+    return np.array_equal(ours[0], theirs[0]) and np.array_equal(ours[1], theirs[1])

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from bertsmith.corpus import duplicates
 from bertsmith.corpus.hashing import sentence_key
-from bertsmith.corpus.shards import token_type
+from bertsmith.corpus.shards import Words, token_type
+from bertsmith.corpus.text_words import words_of_text
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
 from bertsmith.documents.readers import FileRead
 from bertsmith.documents.sources import BLOCK_BYTES, Skipped
@@ -40,7 +41,8 @@ class EncodedPart:
         sentence_lengths: uint32 [S], tokens; never 0.
         key: the sum of the checksums of its sentences; determines which documents are held out.
         ends: whether the document ends here.
-        bands: the band hashes of these ids, uint32 [BANDS], if requested and there are ids.
+        words: the words of its text, see `text_words`, if requested.
+        bands: the band hashes of these words, uint32 [BANDS], if requested and there are ids.
         url: the URL of the document, in the part with which it begins; "" if it has none.
     """
 
@@ -49,6 +51,7 @@ class EncodedPart:
     sentence_lengths: npt.NDArray[np.uint32]
     key: int
     ends: bool
+    words: Words | None = None
     bands: duplicates.Band | None = None
     url: str = ""
 
@@ -79,28 +82,25 @@ class BlockEncoder:
     """Turns blocks of text into blocks of ids; sentences without tokens are dropped and counted.
 
     Args:
-        fingerprints: also compute the band hashes of each part, by which near-duplicates are found.
+        words: also compute the words of the text, by which documents are compared.
+        fingerprints: with words: also the band hashes of each part, by which near-duplicates are found.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, fingerprints: bool = False) -> None:
-        self.tokenizer = tokenizer
-        self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
+    def __init__(self, tokenizer: Tokenizer, *, words: bool = False, fingerprints: bool = False) -> None:
+        self.tokenizer, self.words, self.fingerprints = tokenizer, words, fingerprints
 
     def __call__(self, block: TextBlock) -> EncodedBlock:
         """The ids of a block."""
-        encoded = _encode_block(block, self.tokenizer)
-        if self._continues is None:
+        encoded = _encode_block(block, self.tokenizer, self.words)
+        filled = [part.words[0] for part in encoded.parts if part.words is not None and len(part.tokens)]
+        if not (filled and self.fingerprints):
             return encoded
-        filled = [part for part in encoded.parts if len(part.tokens)]
-        if not filled:
-            return encoded
-        tokens, lengths = np.concatenate([part.tokens for part in filled]), [len(part.tokens) for part in filled]
-        hashes = iter(duplicates.band_hashes(tokens, offsets_of(lengths), self._continues).T)
+        hashes = iter(duplicates.band_hashes(np.concatenate(filled), offsets_of([len(one) for one in filled])).T)
         parts = [dataclasses.replace(part, bands=next(hashes)) if len(part.tokens) else part for part in encoded.parts]
         return dataclasses.replace(encoded, parts=parts)
 
 
-def _encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
+def _encode_block(block: TextBlock, tokenizer: Tokenizer, with_words: bool) -> EncodedBlock:
     try:
         parts, counts = parse(block)
     except InputError as error:
@@ -111,11 +111,20 @@ def _encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
     tokens = encoded.ids.astype(token_type(len(tokenizer.vocabulary)))
     lengths = encoded.lengths
     keys = [sentence_key(sentence) for sentence in sentences]
+    if with_words:
+        filled = [sentence for sentence, length in zip(sentences, lengths.tolist(), strict=True) if length]
+        words, counts_of_words = words_of_text(filled, lowercase=tokenizer.rules.lowercase)
+        # Where the sentences with tokens begin, and of each where its words begin.
+        places, word_edges = offsets_of((lengths > 0).astype(np.int64)), offsets_of(counts_of_words)
     result = []
     first = 0
     for part in parts:
         last = first + len(part.sentences)
         inside = lengths[first:last]
+        part_words = None
+        if with_words:
+            begin, end = places[first], places[last]
+            part_words = words[word_edges[begin] : word_edges[end]], counts_of_words[begin:end]
         result.append(
             EncodedPart(
                 source=part.source,
@@ -123,35 +132,41 @@ def _encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
                 sentence_lengths=inside[inside > 0].astype(np.uint32),
                 key=sum(keys[first:last]),
                 ends=part.ends,
+                words=part_words,
                 url=part.url,
             )
         )
         first = last
-    words = " ".join(sentences).split()
-    encoded_block = EncodedBlock(block.source, result, counts, len(words), int((lengths == 0).sum()), block.read_bytes)
+    chunks = " ".join(sentences).split()
+    encoded_block = EncodedBlock(block.source, result, counts, len(chunks), int((lengths == 0).sum()), block.read_bytes)
     if not block.language:
         return encoded_block
     return dataclasses.replace(
         encoded_block,
         language=block.language,
-        characters=sum(map(len, words)),
+        characters=sum(map(len, chunks)),
         unknown=int(np.count_nonzero(tokens == tokenizer.vocabulary.unk_id)),
     )
 
 
 def encode_blocks(
-    items: Iterable[TextBlock | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int, fingerprints: bool = False
+    items: Iterable[TextBlock | FileRead | Skipped],
+    tokenizer: Tokenizer,
+    *,
+    workers: int,
+    words: bool = False,
+    fingerprints: bool = False,
 ) -> Iterator[Item]:
     """Every item in order, with blocks encoded by `workers` processes (1: in this process).
 
     Args:
-        fingerprints: as for `BlockEncoder`.
+        words, fingerprints: as for `BlockEncoder`.
 
     Raises:
         InputError: a block could not be parsed.
         CorpusError: a worker process was killed.
     """
-    encoder = BlockEncoder(tokenizer, fingerprints=fingerprints)
+    encoder = BlockEncoder(tokenizer, words=words, fingerprints=fingerprints)
     if workers <= 1:
         for item in items:
             yield _checked(encoder(item) if isinstance(item, TextBlock) else item)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bertsmith.randomness import GOLDEN, Words, mix
 
 Hashes = Words
+Lengths = npt.NDArray[np.int64]
 
 _FIRST_MERGE = 2**20
 MOST_COUNTED = 2**23
@@ -72,6 +73,31 @@ def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) 
     return mix(sums[inside]), runs[:count][inside]
 
 
+def without(values: npt.NDArray[Any], lengths: npt.NDArray[Any], value: int) -> tuple[npt.NDArray[Any], Lengths]:
+    """Runs without a value, which ends a run: (the other values, the lengths of the runs between them).
+
+    >>> [one.tolist() for one in without(np.array([5, 1, 6, 7, 8, 1]), np.array([4, 2]), 1)]
+    [[5, 6, 7, 8], [1, 2, 1]]
+    """
+    stays = values != value
+    is_edge = np.append(~stays, True)
+    is_edge[np.cumsum(lengths, dtype=np.int64) - lengths] = True
+    counts = np.diff(np.concatenate([[0], np.cumsum(stays)])[np.flatnonzero(is_edge)])
+    return values[stays], counts[counts > 0]
+
+
+def has(values: npt.NDArray[Any], lengths: npt.NDArray[Any], value: int) -> npt.NDArray[np.bool_]:
+    """Whether each run has a value, bool [runs].
+
+    >>> has(np.array([5, 1, 6]), np.array([2, 1]), 1).tolist()
+    [True, False]
+    """
+    counts = np.concatenate([[0], np.cumsum(values == value)])
+    ends = np.cumsum(lengths, dtype=np.int64)
+    result: npt.NDArray[np.bool_] = counts[ends] > counts[ends - lengths.astype(np.int64)]
+    return result
+
+
 class HashCounts:
     """How often each hash was added. Memory is proportional to the number of distinct hashes, about 40 bytes each.
 
@@ -113,14 +139,14 @@ class HashCounts:
 
     def _merge(self) -> None:
         fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._waiting]))
-        firsts = _firsts(fresh)
-        hashes = np.concatenate([self._hashes, fresh[firsts]])
-        counts = np.concatenate([self._counts, np.diff(firsts, append=len(fresh))])
+        begins = first_places(fresh)
+        hashes = np.concatenate([self._hashes, fresh[begins]])
+        counts = np.concatenate([self._counts, np.diff(begins, append=len(fresh))])
         order = np.argsort(hashes, kind="stable")
         hashes, counts = hashes[order], counts[order]
-        firsts = _firsts(hashes)
-        self._hashes = hashes[firsts]
-        self._counts = np.add.reduceat(counts, firsts) if len(firsts) else counts
+        begins = first_places(hashes)
+        self._hashes = hashes[begins]
+        self._counts = np.add.reduceat(counts, begins) if len(begins) else counts
         self._waiting, self._size = [], 0
 
 
@@ -129,7 +155,7 @@ class HashSet:
 
     def __init__(self, hashes: Hashes) -> None:
         hashes = np.sort(hashes)
-        self.hashes = hashes[_firsts(hashes)]
+        self.hashes = hashes[first_places(hashes)]
         # Most lookups miss. A table indexed by the highest bits rules out nearly all of these.
         bits = max(16, min(27, 4 + len(self.hashes).bit_length()))
         self._shift = np.uint64(64 - bits)
@@ -151,7 +177,7 @@ class HashSet:
         return places
 
 
-def _firsts(values: Hashes) -> npt.NDArray[np.int64]:
+def first_places(values: Hashes) -> npt.NDArray[np.int64]:
     """The positions in sorted `values` where a new value begins."""
     # `numpy.unique` would do, but since NumPy 2.3 it uses a hash table, which is many times slower here.
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(values)), np.bool_), values[1:] != values[:-1]]))

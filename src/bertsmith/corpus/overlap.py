@@ -1,6 +1,7 @@
 """How much of an evaluation set is in a corpus: test data that a model was trained on does not test it.
 
-Two measures: the sentences that occur verbatim in the corpus, and the runs of 13 tokens that do.
+Two measures: the sentences that occur verbatim in the corpus, and the runs of 13 tokens that do. A corpus has ids, no
+text, so [UNK] says nothing: sentences with it are not compared, and no run contains it.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
+from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, has, run_hashes, without
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.documents.encodings import UTF_8, decoded, encoding_of
 from bertsmith.documents.names import json_value
@@ -38,6 +39,7 @@ class Overlap:
         known_sentences: how many of these are in the corpus.
         grams: the number of its distinct runs of `GRAM` tokens.
         known_grams: how many of these are in the corpus.
+        unknown_sentences: the number of sentences of at least `SHORTEST` tokens with [UNK], which are not compared.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Overlap:
     known_sentences: int
     grams: int
     known_grams: int
+    unknown_sentences: int = 0
 
     @property
     def share(self) -> float:
@@ -55,8 +58,8 @@ class Overlap:
 class EvaluationSet:
     """The hashes of an evaluation set, and which of them have been found in the corpus so far."""
 
-    def __init__(self, name: str, sentences: Hashes, grams: Hashes) -> None:
-        self.name, self.sentences, self.grams = name, HashSet(sentences), HashSet(grams)
+    def __init__(self, name: str, sentences: Hashes, grams: Hashes, unknown: int) -> None:
+        self.name, self.sentences, self.grams, self._unknown = name, HashSet(sentences), HashSet(grams), unknown
         self._known_sentences = np.zeros(len(self.sentences), dtype=np.bool_)
         self._known_grams = np.zeros(len(self.grams), dtype=np.bool_)
 
@@ -65,13 +68,18 @@ class EvaluationSet:
         """The evaluation set of the sentences of some texts."""
         encoded = tokenizer.encode_batch([sentence for text in texts for sentence in split_sentences(text)])
         lengths = encoded.lengths[encoded.lengths > 0]
-        return cls(name, _long(encoded.ids, lengths), gram_hashes(encoded.ids, lengths, GRAM)[0])
+        unk = tokenizer.vocabulary.unk_id
+        grams = gram_hashes(*without(encoded.ids, lengths, unk), GRAM)[0]
+        sentences, unknown = _long(encoded.ids, lengths, unk)
+        return cls(name, sentences, grams, unknown)
 
     @classmethod
     def of_corpus(cls, name: str, corpus: Corpus) -> "EvaluationSet":
         """The evaluation set of all sentences of a corpus."""
-        both = [(_long(b.tokens, b.sentence_lengths), document_grams(b)) for b in corpus.batches]
-        return cls(name, np.concatenate([one for one, _ in both]), np.concatenate([grams for _, grams in both]))
+        unk = corpus.vocabulary.unk_id
+        sentences, unknown = zip(*(_long(b.tokens, b.sentence_lengths, unk) for b in corpus.batches), strict=True)
+        grams = [document_grams(batch, unk) for batch in corpus.batches]
+        return cls(name, np.concatenate(sentences), np.concatenate(grams), sum(unknown))
 
     def meet(self, sentences: Hashes, grams: Hashes) -> None:
         """Marks the hashes that occur in a batch of the corpus."""
@@ -85,16 +93,18 @@ class EvaluationSet:
     def result(self) -> Overlap:
         """The overlap with the batches seen so far."""
         known = int(self._known_sentences.sum()), int(self._known_grams.sum())
-        return Overlap(self.name, len(self.sentences), known[0], len(self.grams), known[1])
+        return Overlap(self.name, len(self.sentences), known[0], len(self.grams), known[1], self._unknown)
 
 
-def document_grams(batch: DocumentBatch) -> Hashes:
-    """The hashes of all runs of `GRAM` tokens inside the documents of a batch."""
-    return gram_hashes(batch.tokens, np.diff(batch.token_offsets), GRAM)[0]
+def document_grams(batch: DocumentBatch, unk: int) -> Hashes:
+    """The hashes of all runs of `GRAM` tokens without [UNK] inside the documents of a batch."""
+    return gram_hashes(*without(batch.tokens, np.diff(batch.token_offsets), unk), GRAM)[0]
 
 
-def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
-    return run_hashes(tokens, lengths)[lengths >= SHORTEST]
+def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], unk: int) -> tuple[Hashes, int]:
+    """The hashes of the sentences that are long enough, and the number of those left out because of [UNK]."""
+    is_long, is_unknown = lengths >= SHORTEST, has(tokens, lengths, unk)
+    return run_hashes(tokens, lengths)[is_long & ~is_unknown], int((is_long & is_unknown).sum())
 
 
 def evaluation_texts(path: Path | str) -> Iterator[str]:

@@ -3,7 +3,8 @@
 All documents are read and encoded first, into shards that are deleted at the end. Then boilerplate sentences go, then
 the documents that repeat an earlier one in what is left, and only then is the rest split into training and held-out
 documents. So no duplicate of a training document is held out, and the result depends on the documents and their order
-alone, not on processes. The folder needs space for two copies of the tokens meanwhile.
+alone, not on processes. The folder needs space for two copies of the tokens and of the words meanwhile, and a word
+takes 8 bytes.
 
 `removed.jsonl` has a line for each removed document, with the document that it repeats, and for each boilerplate
 sentence.
@@ -24,7 +25,8 @@ import numpy.typing as npt
 from bertsmith.corpus import boilerplate, duplicates
 from bertsmith.corpus.document_urls import DocumentUrl, DocumentUrls
 from bertsmith.corpus.overlap import SHORTEST
-from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
+from bertsmith.corpus.shards import Corpus, ShardWriter, Words, read_shard
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.documents.urls import URL_COLUMN
 from bertsmith.errors import InputError
@@ -38,7 +40,7 @@ REMOVALS = ("none", "exact", "near", "url")
 MOST_SHOWN = 10  # boilerplate sentences in the manifest
 _SHOWN_TOKENS = 16
 # Settings that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"url_column": URL_COLUMN}
+_NEW: Mapping[str, object] = {"url_column": URL_COLUMN, "encoding": UTF_8, "bad_bytes": "refuse"}
 
 Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any], int], None]
 
@@ -118,15 +120,23 @@ class WaitingDocuments:
 
     Args:
         folder: a new folder; `remove` deletes it.
+        words: also keep the words of their text, by which they are compared.
         fingerprints: also keep the band hashes of the documents, see `duplicates`.
         urls: also keep the URLs of the documents.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, *, fingerprints: bool = False, urls: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        *,
+        words: bool = False,
+        fingerprints: bool = False,
+        urls: bool = False,
+    ) -> None:
         self.folder, self.tokenizer = folder, tokenizer
-        self._continues = duplicates.continuing_pieces(tokenizer.vocabulary.pieces) if fingerprints else None
-        self._bands = array("I")
-        self._writer = ShardWriter(folder, len(tokenizer.vocabulary))
+        self._bands = array("I") if fingerprints else None
+        self._writer = ShardWriter(folder, len(tokenizer.vocabulary), words=words)
         self.urls = DocumentUrls(folder / "urls.jsonl") if urls else None
         # For each document: the draw that decides whether it is held out, and its number in its source, from 1.
         self.draws, self.numbers = array("Q"), array("q")
@@ -135,7 +145,7 @@ class WaitingDocuments:
     @property
     def bands(self) -> duplicates.Band | None:
         """The band hashes of all documents, uint32 [BANDS, D], if they are kept."""
-        if self._continues is None:
+        if self._bands is None:
             return None
         return np.frombuffer(self._bands, dtype=np.uint32).reshape(-1, duplicates.BANDS).T
 
@@ -146,26 +156,29 @@ class WaitingDocuments:
         lengths: npt.NDArray[Any],
         draw: int,
         number: int = 0,
+        words: Words | None = None,
         bands: duplicates.Band | None = None,
         url: DocumentUrl | None = None,
     ) -> None:
         """Appends a document; without a number it is the next one of its source.
 
         Args:
+            words: needed if words are kept.
             bands: its band hashes, uint32 [BANDS], if they are known.
             url: needed if URLs are kept.
         """
         if self.urls is not None:
             assert url is not None
             self.urls.add(url)
-        if self._continues is not None:
+        if self._bands is not None:
             if bands is None:
-                bands = duplicates.band_hashes(tokens, np.array([0, len(tokens)]), self._continues)[:, 0]
+                assert words is not None
+                bands = duplicates.band_hashes(words[0], np.array([0, len(words[0])]))[:, 0]
             self._bands.frombytes(np.ascontiguousarray(bands).tobytes())
         if not number:
             number = self.numbers[-1] + 1 if source == self._last_source and self.numbers else 1
         self._last_source = source
-        self._writer.add(source, tokens, lengths)
+        self._writer.add(source, tokens, lengths, words)
         self.draws.append(draw)
         self.numbers.append(number)
 
@@ -191,7 +204,7 @@ class Removal:
         self.folder, self.tokenizer, self.settings = folder, tokenizer, settings
         self.by_url = settings.compared_urls is not None
         self.waiting = WaitingDocuments(
-            folder / "waiting", tokenizer, fingerprints=settings.fingerprints, urls=self.by_url
+            folder / "waiting", tokenizer, words=True, fingerprints=settings.fingerprints, urls=self.by_url
         )
 
     def finish(self, write: Write) -> dict[str, Any]:
@@ -227,12 +240,14 @@ class Removal:
         before, corpus = self.waiting, self.waiting.close()
         least = self.settings.boilerplate_documents or boilerplate.least_documents(corpus.num_documents)
         found = boilerplate.find_boilerplate(corpus, least)
-        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer, urls=self.by_url)
+        after = WaitingDocuments(
+            self.folder / "waiting-without-boilerplate", self.tokenizer, words=True, urls=self.by_url
+        )
         urls = _urls(before)
         changed = emptied = row = 0
         for batch in corpus.batches:
             counts = np.diff(batch.sentence_offsets)
-            for number, (tokens, lengths) in enumerate(found.documents_without(batch)):
+            for number, (tokens, lengths, words) in enumerate(found.documents_without(batch)):
                 changed += bool(len(lengths) < counts[number])
                 url = next(urls)
                 if len(lengths):
@@ -242,6 +257,7 @@ class Removal:
                         lengths,
                         before.draws[row],
                         before.numbers[row],
+                        words,
                         url=url,
                     )
                 else:

@@ -40,6 +40,8 @@ BATCH_TOKENS = 2**21
 
 Ints = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+# The words of the text of one document: their hashes, uint64 [W], and how many each sentence has, uint32 [S].
+Words = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]
 
 
 def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
@@ -51,11 +53,17 @@ def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
     return np.uint16 if vocabulary_size <= 2**16 else np.uint32
 
 
-def schema(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
-    """The columns of a shard with ids of type `dtype`."""
+def schema(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -> pa.Schema:
+    """The columns of a shard with ids of type `dtype`.
+
+    Args:
+        words: also those of the words of the text, see `DocumentBatch`.
+    """
     lengths = pa.large_list(pa.field("item", pa.uint32(), nullable=False))
     tokens = pa.large_list(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False))
     columns = {"source": pa.string(), "tokens": tokens, "sentence_lengths": lengths}
+    if words:
+        columns |= {"words": pa.large_list(pa.field("item", pa.uint64(), nullable=False)), "word_counts": lengths}
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
@@ -64,25 +72,37 @@ class ShardWriter:
 
     A shard holds at least one document, so a longer document makes a larger shard. Memory is bounded by a few times
     `BATCH_TOKENS`, or a few times the longest document.
+
+    Args:
+        words: whether the words of the text are also written.
     """
 
-    def __init__(self, folder: Path, vocabulary_size: int, *, shard_bytes: int = SHARD_BYTES) -> None:
+    def __init__(
+        self, folder: Path, vocabulary_size: int, *, shard_bytes: int = SHARD_BYTES, words: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dtype = token_type(vocabulary_size)
         self.shards: list[dict[str, Any]] = []
-        self._schema = schema(self.dtype)
+        self._schema = schema(self.dtype, words=words)
         self._shard_tokens = max(1, shard_bytes // np.dtype(self.dtype).itemsize)
-        self._rows: list[tuple[str, npt.NDArray[Any], npt.NDArray[Any]]] = []
+        self._rows: list[tuple[Any, ...]] = []
         self._waiting = 0
         self._writer: pa.RecordBatchFileWriter | None = None
 
-    def add(self, source: str, tokens: npt.NDArray[Any], sentence_lengths: npt.NDArray[Any]) -> tuple[int, int]:
+    def add(
+        self,
+        source: str,
+        tokens: npt.NDArray[Any],
+        sentence_lengths: npt.NDArray[Any],
+        words: Words | None = None,
+    ) -> tuple[int, int]:
         """The location of a newly added document: (number of the shard, row in the shard).
 
         Args:
             tokens: its ids, unsigned [tokens].
             sentence_lengths: the number of tokens of each sentence, [sentences]; their sum is the number of tokens.
+            words: needed if the words of the text are written.
         """
         if self._writer is None or self.shards[-1]["tokens"] + len(tokens) > self._shard_tokens:
             self._close_shard()
@@ -92,7 +112,7 @@ class ShardWriter:
         shard["documents"] += 1
         shard["sentences"] += len(sentence_lengths)
         shard["tokens"] += len(tokens)
-        self._rows.append((source, tokens, sentence_lengths))
+        self._rows.append((source, tokens, sentence_lengths, *(words or ())))
         self._waiting += len(tokens)
         if self._waiting >= BATCH_TOKENS:
             self._flush()
@@ -113,17 +133,13 @@ class ShardWriter:
 
     def _flush(self) -> None:
         if self._rows and self._writer is not None:
-            sources, tokens, lengths = zip(*self._rows, strict=True)
-            self._writer.write_batch(
-                pa.record_batch(
-                    [
-                        pa.array(sources, pa.string()),
-                        _lists(tokens, self.dtype, self._schema.field("tokens").type),
-                        _lists(lengths, np.uint32, self._schema.field("sentence_lengths").type),
-                    ],
-                    schema=self._schema,
-                )
-            )
+            sources, *lists = zip(*self._rows, strict=True)
+            types = [self.dtype, np.uint32, np.uint64, np.uint32]
+            columns = [
+                _lists(rows, dtype, field.type)
+                for rows, dtype, field in zip(lists, types, list(self._schema)[1:], strict=False)
+            ]
+            self._writer.write_batch(pa.record_batch([pa.array(sources, pa.string()), *columns], schema=self._schema))
         self._rows, self._waiting = [], 0
 
     def _close_shard(self) -> None:
@@ -151,6 +167,9 @@ class DocumentBatch:
         sentence_lengths: uint32 [S], tokens.
         sentence_offsets: int64 [D + 1], where the sentences of each document begin, then where the last document ends.
         sources: Arrow strings [D].
+        words: uint64 [W], the hashes of the words of the text, see `text_words`; only while a corpus is built.
+        word_offsets: int64 [D + 1], where the words of each document begin, then where the last document ends.
+        word_counts: uint32 [S], the words of each sentence.
     """
 
     tokens: npt.NDArray[Any]
@@ -158,6 +177,9 @@ class DocumentBatch:
     sentence_lengths: npt.NDArray[np.uint32]
     sentence_offsets: Ints
     sources: pa.StringArray
+    words: npt.NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
+    word_offsets: Ints = dataclasses.field(default_factory=lambda: np.zeros(1, np.int64))
+    word_counts: npt.NDArray[np.uint32] = dataclasses.field(default_factory=lambda: np.empty(0, np.uint32))
 
     def token_counts(self, vocabulary_size: int) -> Ints:
         """How often each id occurs, int64 [V]."""
@@ -266,6 +288,14 @@ class Corpus:
         batch, row = self._place(index)
         return batch.tokens[batch.token_offsets[row] : batch.token_offsets[row + 1]]
 
+    def document_words(self, index: int, /) -> Words:
+        """The words of the text of a document, as a batch has them, and how many each sentence has; views."""
+        batch, row = self._place(index)
+        return (
+            batch.words[batch.word_offsets[row] : batch.word_offsets[row + 1]],
+            batch.word_counts[batch.sentence_offsets[row] : batch.sentence_offsets[row + 1]],
+        )
+
     def document_sentences(self, index: int, /) -> Ints:
         """Where its sentences start, and where the last one ends: offsets into its tokens, int64 [sentences + 1]."""
         batch, row = self._place(index)
@@ -295,13 +325,21 @@ def read_shard(path: Path) -> Iterator[DocumentBatch]:
 def batches_of(reader: pa.RecordBatchFileReader) -> Iterator[DocumentBatch]:
     """The record batches of an open shard, as views into what it reads from."""
     for number in range(reader.num_record_batches):
-        sources, tokens, lengths = reader.get_batch(number).columns
+        sources, tokens, lengths, *words = reader.get_batch(number).columns
+        more = {}
+        if words:
+            more = {
+                "words": words[0].values.to_numpy(),
+                "word_offsets": words[0].offsets.to_numpy(),
+                "word_counts": words[1].values.to_numpy(),
+            }
         yield DocumentBatch(
             tokens=tokens.values.to_numpy(),
             token_offsets=tokens.offsets.to_numpy(),
             sentence_lengths=lengths.values.to_numpy(),
             sentence_offsets=lengths.offsets.to_numpy(),
             sources=sources,
+            **more,
         )
 
 

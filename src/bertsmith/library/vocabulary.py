@@ -126,9 +126,12 @@ def learn_vocabulary(
             else count_files(paths, text_rules, reading)
         )
         sampled, notes = counts.total, counts.notes
+    notes = list(notes)
     longest = text_rules.max_word_characters
     if method == "bpe":
-        found = learn_byte_pairs(sampled, size, max_word_characters=longest, character_coverage=character_coverage)
+        found = learn_byte_pairs(
+            sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes
+        )
         description = learned_json(found.ids, found.merges, text_rules)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
@@ -137,7 +140,7 @@ def learn_vocabulary(
         merged = f"{len(found.merges):,} merges"
         return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*notes, merged))
     vocabulary = learn.learn_vocabulary(
-        sampled, size, max_word_characters=longest, character_coverage=character_coverage
+        sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes
     )
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
     return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))

@@ -146,7 +146,7 @@ def characters_of(control_rule: str) -> Characters:
 
 
 @functools.cache
-def _borders(table: str) -> tuple[int, ...]:
+def borders_of(table: str) -> tuple[int, ...]:
     """The first code point of each run, and one past its last, in ascending order."""
     borders = [0]
     for number in table.split():
@@ -155,7 +155,7 @@ def _borders(table: str) -> tuple[int, ...]:
 
 
 def _has(table: str, character: str) -> bool:
-    return bisect.bisect_right(_borders(table), ord(character)) % 2 == 1
+    return bisect.bisect_right(borders_of(table), ord(character)) % 2 == 1
 
 
 @functools.cache

@@ -43,6 +43,7 @@ def learn_byte_pairs(
     special: Sequence[str] = SPECIAL_PIECES,
     max_word_characters: int = TextRules.max_word_characters,
     character_coverage: float = CHARACTER_COVERAGE,
+    notes: list[str] | None = None,
 ) -> BytePairs:
     """A vocabulary of exactly `size` pieces, learned by merging the most frequent pairs in the words.
 
@@ -54,7 +55,7 @@ def learn_byte_pairs(
         size: the total number of pieces.
         special: the special pieces, which come first.
         max_word_characters: longer words are ignored.
-        character_coverage: as for WordPieces, see `learn_vocabulary`.
+        character_coverage, notes: as for WordPieces, see `learn_vocabulary`.
 
     Raises:
         VocabularyError: the package `tokenizers` is missing, there are no words, or there is not enough room for their
@@ -74,7 +75,7 @@ def learn_byte_pairs(
         ) from None
     room = size - len(special)
     usable = with_known_characters(
-        usable_words(WordCounts.of(word_counts), max_word_characters),
+        usable_words(WordCounts.of(word_counts), max_word_characters, notes),
         room,
         size,
         marks_end=True,

@@ -20,7 +20,7 @@ partition cover approach to tokenization", for choosing by what a piece saves; P
 the rounds; Good (1953) for what words seen once say about unseen words.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from bertsmith.errors import VocabularyError
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
 from bertsmith.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
 
@@ -49,6 +49,8 @@ FEWEST_GIVEN_UP = 50
 CHARACTER_SHARE = 0.5
 CHARACTER_COVERAGE = 0.9995
 
+_SPLIT = "put spaces between words; for scripts without spaces, such as Thai, use --rules unspaced"
+
 
 def learn_vocabulary(
     word_counts: Mapping[str, int],
@@ -58,6 +60,7 @@ def learn_vocabulary(
     max_word_characters: int = TextRules.max_word_characters,
     max_words: int = 300_000,
     character_coverage: float = CHARACTER_COVERAGE,
+    notes: list[str] | None = None,
 ) -> Vocabulary:
     """A vocabulary of exactly `size` pieces that splits text like that of `word_counts` into few pieces.
 
@@ -73,10 +76,11 @@ def learn_vocabulary(
         size: the total number of pieces.
         unused: the number of `[unused]` pieces reserved for later.
         max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
-        max_words: the maximum number of words to learn from, those of the highest weight; each takes about 1 kB of
-            memory.
+        max_words: the maximum number of words to learn longer pieces from, those of the highest weight; of equal ones,
+            an even sample in alphabetical order. Each takes about 1 kB of memory. Characters come from all words.
         character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
             A word with a character that is no piece is [UNK].
+        notes: receives what is left out of the words, one sentence each.
 
     Raises:
         VocabularyError: there are no words, or there is not enough room for their characters.
@@ -86,12 +90,20 @@ def learn_vocabulary(
     """
     room = size - len(SPECIAL_PIECES) - unused
     usable = with_known_characters(
-        usable_words(WordCounts.of(word_counts), max_word_characters), room, size, coverage=character_coverage
+        usable_words(WordCounts.of(word_counts), max_word_characters, notes), room, size, coverage=character_coverage
     )
-    usable = usable.only(np.sort(_largest(usable.weights, max_words)))
+    characters = sorted(_characters(usable.words), key=_by_form)
+    if len(usable.words) > max_words:
+        every = int(usable.counts.sum()), len(usable.words)
+        usable = usable.only(_heaviest(usable.weights, max_words))
+        if notes is not None:
+            notes.append(
+                f"distinct words from which longer pieces are learned: {max_words:,} of {every[1]:,}, which are "
+                f"{usable.counts.sum() / every[0]:.1%} of all words of the text; single characters come from all"
+            )
     candidates = find_candidates(usable.words, usable.weights, usable.is_stranger, least_weight=LEAST_WEIGHT)
-    is_chosen, cut = _search(candidates, room)
-    characters = sorted(map(candidates.piece, range(candidates.num_characters)), key=_by_form)
+    # The characters of the words that are left out have their pieces, too.
+    is_chosen, cut = _search(candidates, room - (len(characters) - candidates.num_characters))
     is_chosen[: candidates.num_characters] = False
     chosen = np.flatnonzero(is_chosen)
     uses = candidates.uses(cut)
@@ -118,8 +130,15 @@ class Usable(NamedTuple):
         )
 
 
-def usable_words(counts: WordCounts, max_word_characters: int) -> Usable:
-    """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway."""
+def usable_words(counts: WordCounts, max_word_characters: int, notes: list[str] | None = None) -> Usable:
+    """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway.
+
+    Args:
+        notes: receives a sentence about the words that are too long.
+
+    Raises:
+        VocabularyError: there are no words, or all of them are too long.
+    """
     knows_sources = counts.num_sources >= LEAST_SOURCES
     usable = Usable(
         list(counts.words),
@@ -127,10 +146,23 @@ def usable_words(counts: WordCounts, max_word_characters: int) -> Usable:
         counts.spread if knows_sources else SPREAD_UNIT * counts.counts,
         counts.sources == 1 if knows_sources else np.zeros(len(counts), dtype=np.bool_),
     )
-    is_sound = [len(word) <= max_word_characters and _is_unicode(word) for word in usable.words]
-    usable = usable.only(np.flatnonzero(is_sound))
+    is_long = np.fromiter((len(word) > max_word_characters for word in usable.words), np.bool_, len(usable.words))
+    too_long, total = usable.counts[is_long], usable.counts.sum()
+    is_sound = np.fromiter(map(_is_unicode, usable.words), np.bool_, len(usable.words))
+    usable = usable.only(np.flatnonzero(is_sound & ~is_long))
+    if len(too_long) and notes is not None:
+        notes.append(
+            f"words of more than {max_word_characters} characters, which are [UNK]: {too_long.sum():,} "
+            f"({too_long.sum() / total:.2%} of all words), {len(too_long):,} different; {_SPLIT}"
+        )
     # From here on nothing depends on the original order of the words.
     usable = usable.only(np.array(sorted(range(len(usable.words)), key=usable.words.__getitem__), dtype=np.int64))
+    if not usable.words and len(too_long):
+        raise VocabularyError(
+            expected=f"words of at most {max_word_characters} characters to learn a vocabulary from",
+            found=f"{len(too_long):,} different words, all longer",
+            fix=_SPLIT,
+        )
     if not usable.words:
         raise VocabularyError(
             expected="words to learn a vocabulary from", found="none", fix="use texts that contain words"
@@ -172,6 +204,24 @@ def with_known_characters(
     is_dropped = np.zeros(len(forms), dtype=np.bool_)
     is_dropped[order[kept:]] = True
     return usable.only(np.flatnonzero(~np.logical_or.reduceat(is_dropped[form], begins)))
+
+
+def _characters(words: Sequence[str]) -> set[str]:
+    """The single characters of words, as pieces."""
+    inner = set("".join(word[1:] for word in words))
+    return {word[0] for word in words} | {CONTINUATION + character for character in inner}
+
+
+def _heaviest(weights: Integers, count: int) -> Integers:
+    """The positions of the `count` largest weights, ascending; of equal ones at the limit, an even sample.
+
+    >>> _heaviest(np.array([1, 9, 1, 1, 1]), 3).tolist()
+    [0, 1, 3]
+    """
+    least = np.partition(weights, len(weights) - count)[len(weights) - count]
+    above, equal = np.flatnonzero(weights > least), np.flatnonzero(weights == least)
+    missing = count - len(above)
+    return np.sort(np.concatenate([above, equal[np.arange(missing) * len(equal) // missing]]))
 
 
 def _search(candidates: Candidates, room: int) -> tuple[Flags, Cut]:
