@@ -5,6 +5,7 @@ Nothing is written to stdout.
 """
 
 import contextlib
+import math
 import re
 import sys
 import threading
@@ -205,7 +206,9 @@ class Progress:
         """The current progress line."""
         spent = max(time.monotonic() - self._started, 1e-9)
         rate = (self.done - self._already) / spent
-        parts = [f"{self.label}: {amount(self.done)}"]
+        # Of things that are counted, those that are finished; work may also advance by a share of one.
+        done = math.floor(self.done + 1e-6) if self.total is not None and self.total == round(self.total) else self.done
+        parts = [f"{self.label}: {amount(done)}"]
         if self.total is not None:
             share = self.done / self.total if self.total else 1.0
             parts[0] += f" of {amount(self.total)} {self._units(self.total)} ({share:.0%})"

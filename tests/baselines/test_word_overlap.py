@@ -1,6 +1,13 @@
 """Tests of tags, endings and answers from counts of words."""
 
-from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.baselines.word_overlap import (
+    answers,
+    choice_logits,
+    counted_answers,
+    counted_contexts,
+    counted_tags,
+    tag_logits,
+)
 from bertsmith.datasets.examples import Answer, ChoiceExample, QuestionExample, TaggedExample
 
 
@@ -12,7 +19,7 @@ def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:
         TaggedExample(id="2", words=("Anna", "sits"), tags=("B-PER", "O")),
     ]
     asked = [TaggedExample(id="3", words=("Anna", "Otto", "1900", "unheard", "?", "anna"))]
-    result = tag_logits(train, asked, labels).argmax(axis=1)
+    result = tag_logits(counted_tags(train), asked, labels).argmax(axis=1)
     assert [labels[number] for number in result.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
 
 
@@ -21,7 +28,7 @@ def test_the_ending_with_more_rare_words_of_the_context_wins() -> None:
     asked = ChoiceExample(
         id="9", context="the violin was out of tune", endings=("the the end", "violin music"), label=1
     )
-    scores = choice_logits(train, [asked])[:, 0]
+    scores = choice_logits(counted_contexts(train), [asked])[:, 0]
     assert scores[1] > scores[0]
 
 
@@ -38,12 +45,12 @@ def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks
         question("Who sang at the opera with elephants?"),
     ]
     asked = [question("When was the old mill built?"), question("Who built the old mill?")]
-    result = answers(train, asked, unanswerable=False)
+    result = answers(counted_answers(train, unanswerable=False), asked)
     assert [one.text for one in result] == ["1895", "Jane Carter"]
     for one in result:
         assert context[one.start : one.end] == one.text
     assert all(one.null_score_diff is None for one in result)
-    either = answers(train, [asked[0], question("What do penguins eat?")], unanswerable=True)
+    either = answers(counted_answers(train, unanswerable=True), [asked[0], question("What do penguins eat?")])
     assert [one.has_answer for one in either] == [True, False]
     assert either[1].text == ""
     assert either[1].null_score_diff is not None

@@ -15,12 +15,14 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning.baselines import Baselines, baselines_of
-from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words, write_linear
+from bertsmith.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.weakness import weakness_of
 from bertsmith.results.baseline_lines import (
     BAG,
     BAG_FOLDER,
@@ -28,6 +30,7 @@ from bertsmith.results.baseline_lines import (
     FROZEN_COSINE,
     OVERLAP,
     PAIRS,
+    SAVED,
     TAGS,
     VECTORS,
     WORDS_COSINE,
@@ -251,7 +254,7 @@ def test_a_run_with_a_bilstm_below_tags_saves_the_linear_model_that_beats_it(tmp
     job = FinetuningJob.prepare(base, SPECS["tags"], data, settings, HOPELESS)
     found = baselines_of(job, tmp_path / "run", resume=True)
     only = dataclasses.replace(found, results=[one for one in found.results if one["name"] == VECTORS])
-    better = better_baseline(job, only, {"f1": -1.0}, found.lines[TAGS], tmp_path / "run")
+    better = best_baseline(job, only, {"f1": -1.0}, found.lines[TAGS], tmp_path / "run")
     assert better is not None
     assert better["folder"] == "linear"
     assert not load_predictor(tmp_path / "run" / "linear", device="cpu").task.head.has_reader
@@ -313,7 +316,7 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
     assert "differ by no more than noise" not in said(0.65, runs=collapsed)
     assert "with --calibrate" in said(0.65, settings={"calibrate": False})
     for given in (True, None):  # given already, or without effect
-        assert said(0.65, settings={"calibrate": given}).endswith("so their mean is the safer choice")
+        assert said(0.65, settings={"calibrate": given}).endswith("predict with their mean")
     test = {"compared": "accuracy", "difference": 0.03, "low": -0.01, "high": 0.06, "p_value": 0.2, "examples": 100}
     advice = said(0.72, better_mean={"name": BAG, "score": 0.72, **test})
     assert "higher than either (the bag of words: 0.7200); the difference, +0.0300" in advice
@@ -404,6 +407,26 @@ def test_advice_leaves_out_what_the_training_was_given() -> None:
     assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
     older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})
     assert "try more epochs, more sentences" in older
+
+
+@pytest.mark.parametrize("kind", ["choice", "tags", "answer", "answer or none"])
+def test_counts_of_words_are_kept_and_answer_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
+    data = data_of(kind)
+    found = computed(tmp_path, kind, data)
+    name = TAGS if kind == "tags" else OVERLAP
+    predictor = load_predictor(tmp_path / "run" / SAVED[name], device="cpu", precision="fp32")
+    scores, predictions = predictor.evaluate(data.dev)
+    (result,) = (one for one in found.results if one["name"] == name)
+    assert scores == pytest.approx(result["scores"])
+    for prediction, line in zip(predictions, found.lines[name], strict=True):
+        assert json.loads(json.dumps(prediction.to_dict())) == line["prediction"]
+    place = tmp_path / "run" / SAVED[name] / "n-grams.json"
+    values = read_json(place)
+    for change in ({"counts": {}}, {"counts": {**values["counts"], "rarity": {"a": float("nan")}}}, {"spec": []}):
+        place.write_text(json.dumps(values | change))
+        if change != {"counts": {**values["counts"], "rarity": {"a": float("nan")}}} or kind != "tags":
+            with pytest.raises(InputError, match="make it again"):
+                load_predictor(tmp_path / "run" / SAVED[name])
 
 
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
@@ -594,3 +617,68 @@ def test_a_difference_within_noise_is_only_a_higher_score(p_value: float, words:
 def test_a_single_example_shows_no_system_to_be_better() -> None:
     better = {"name": BAG, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1}
     assert verdict(better).startswith(f"the {BAG} scores higher than the fine-tuned model: accuracy 1.0000 against 0.0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("answer", OVERLAP, "most answers were wrong"),
+        ("tags", TAGS, "of the entities"),
+        ("single", BAG, "not better than"),
+        ("number", BAG, "not better than"),
+    ],
+)
+def test_a_model_below_its_baseline_says_so_where_it_answers(
+    kind: str,
+    name: str,
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    only = module._Computation._systems
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: (one for one in only(self) if one[0] == name))
+    monkeypatch.setattr("bertsmith.finetuning.run.RESTARTS", 0)
+    base, data, run = write_base_model(tmp_path / "base"), data_of(kind), tmp_path / "run"
+    result = finetune(base, SPECS[kind], data, run, SETTINGS, HOPELESS, seeds=1)
+    recorded = read_json(run / "model" / "bertsmith.json")["baseline"]
+    assert (recorded["name"], recorded["folder"]) == (name, SAVED[name])
+    capsys.readouterr()
+    for place in (run / "model", run, run / "model"):
+        predictor = load_ensemble([place], device="cpu", precision="fp32")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: this model")]
+    if result.runs[0].collapsed:
+        assert lines[0].startswith("warning: this model gave the same answer to every dev example")
+    else:
+        assert reason in lines[0]
+        assert recorded["score"] < recorded["of_model"] or f"not better than the baseline {name!r}" in lines[0]
+    assert all(line.endswith(f"; the baseline {name!r} is saved in '{run / SAVED[name]}'") for line in lines)
+    assert len(lines) == 1
+    if name == TAGS:
+        assert load_ensemble([run / SAVED[name]]).predict(data.dev)
+    card = (run / "model" / "README.md").read_text()
+    assert predictor.weakness[1:] in card
+
+
+def test_a_model_above_its_baseline_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = ModelMetadata(
+        task="classification",
+        scores={"accuracy": 0.91},
+        training={"dev_examples": 40},
+        baseline={"name": BAG, "metric": "accuracy", "score": 0.9, "examples": 40, "p_value": 0.8},
+    )
+    assert weakness_of(metadata) == ""  # 40 examples cannot tell
+    many = dataclasses.replace(metadata, baseline={**(metadata.baseline or {}), "examples": 400})
+    assert "only within noise" in weakness_of(many)
+    assert weakness_of(dataclasses.replace(many, baseline={**(many.baseline or {}), "p_value": 0.01})) == ""
+    equal = dataclasses.replace(metadata, baseline={**(metadata.baseline or {}), "score": 0.91})
+    assert "not better than the baseline 'bag of words': accuracy 0.91 against 0.91" in weakness_of(equal)
+    for broken in ({"name": 3}, {"score": "x", "metric": []}, {"score": float("nan"), "metric": "accuracy"}):
+        assert weakness_of(dataclasses.replace(metadata, baseline=broken)) == ""
+
+
+def test_a_training_that_makes_its_linear_start_worse_says_so() -> None:
+    better = {"name": VECTORS, "metric": "accuracy", "score": 0.9, "of_model": 0.5, "examples": 1, "folder": "linear"}
+    report = {"settings": {"start": "linear", "learning_rate": 2e-5}}
+    assert "made it worse: try `--learning-rate 1e-05`" in verdict(better, "RUN", report)
+    assert "made it worse" not in verdict(better, "RUN", {"settings": {"start": "random"}})

@@ -23,6 +23,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune
+from bertsmith.results.finished_run import kept_scores
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.task_data.split import TaskData
 from tasks.task_samples import SPECS, examples_of
@@ -190,6 +191,12 @@ def test_the_best_training_is_kept_where_it_is_better_than_the_average(
     assert best in ("seed-1", "seed-2")
     one, kept = tensors_of(tmp_path / "run" / best / "model"), tensors_of(tmp_path / "run" / "model")
     assert all(torch.equal(one[name], kept[name]) for name in one)
+    lost = report["average"]["scores"]["accuracy"]
+    assert lost < kept_scores(report)["accuracy"]
+    (line,) = (line for line in summary_lines(report) if line.startswith("the average of 2 trainings is not kept"))
+    assert f"accuracy {lost:.4f}; " in line
+    page = write_finetuning_report([tmp_path / "run"]).read_text()
+    assert "The average of 2 trainings is not kept" in page
 
 
 def test_the_best_one_can_be_asked_for_and_trained_again(base: str, mails: Path, tmp_path: Path) -> None:

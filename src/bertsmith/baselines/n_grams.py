@@ -30,7 +30,7 @@ from bertsmith.tasks.task import Prediction, TaskSpec
 from bertsmith.text.pack import PackedRows
 
 KINDS = ("classification", "regression")
-_FIX = "make it again with the command that wrote it"
+FIX = "make it again with the command that wrote it"
 _SHAPE = {"spec": dict, "bag": {"pair": bool, "spaces": [{"terms": list, "rarity": list}], "settings": dict}}
 
 
@@ -54,7 +54,7 @@ class NGramModel:
         outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
         cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
         task: Any = task_for(self.spec)
-        return list(task.decode(examples, _rows(cut), outputs, None))
+        return list(task.decode(examples, rows_of_units(np.ones(len(cut), dtype=np.int64), cut), outputs, None))
 
     @property
     def parameters(self) -> int:
@@ -78,16 +78,16 @@ class NGramModel:
         place = folder / NGRAM_TERMS
         found = read_json(place)
         if wrong := misfit(found, _SHAPE) or misfit_of_terms(found["bag"]["spaces"]):
-            raise InputError(expected=f"terms in '{place}'", found=wrong, fix=_FIX)
+            raise InputError(expected=f"terms in '{place}'", found=wrong, fix=FIX)
         spec, bag = TaskSpec.from_dict(found["spec"], str(place)), BagOfWords.restored(found["bag"], str(place))
         if spec.kind not in KINDS:
-            raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=_FIX)
+            raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=FIX)
         outputs, place = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
         try:
             tensors = safetensors.numpy.load_file(place)
             linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
         except (safetensors.SafetensorError, KeyError, OSError) as error:
-            raise InputError(expected=f"weight and bias in '{place}'", found=str(error)[:80], fix=_FIX) from None
+            raise InputError(expected=f"weight and bias in '{place}'", found=str(error)[:80], fix=FIX) from None
         shapes = (outputs, bag.num_columns), (outputs,)
         both = (linear.weight, linear.bias)
         if tuple(one.shape for one in both) != shapes or not all(np.isfinite(one).all() for one in both):
@@ -95,19 +95,24 @@ class NGramModel:
                 expected=f"finite numbers of the shapes {shapes[0]} and {shapes[1]} in '{place}'",
                 found=f"{linear.weight.shape} and {linear.bias.shape}"
                 + ("" if all(np.isfinite(one).all() for one in both) else ", NaN or infinite"),
-                fix=_FIX,
+                fix=FIX,
             )
         return cls(spec=spec, bag=bag, linear=linear)
 
 
-def _rows(cut: Any) -> EncodedExamples:
-    """Examples of one row each, for the decoding of a task; `cut` are the words that each lost, int32 [E]."""
-    count = len(cut)
+def rows_of_units(rows_per_unit: Any, cut: Any = None) -> EncodedExamples:
+    """Examples without tokens, for the decoding of a task.
+
+    Args:
+        rows_per_unit: the rows of each example, int64 [E].
+        cut: the words that each row lost, int32; None for none.
+    """
+    count = int(rows_per_unit.sum())
     ones, zeros = np.ones(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
     return EncodedExamples(
-        rows=PackedRows(zeros, zeros, ones, cut),
-        rows_per_unit=np.ones(count, dtype=np.int64),
-        example_of_row=np.arange(count, dtype=np.int64),
+        rows=PackedRows(zeros, zeros, ones, zeros if cut is None else cut),
+        rows_per_unit=rows_per_unit,
+        example_of_row=np.repeat(np.arange(len(rows_per_unit), dtype=np.int64), rows_per_unit),
         read=np.arange(count, dtype=np.int64),
         targets=None,
         targets_per=PER_UNIT,

@@ -1,4 +1,6 @@
-"""Baselines from word counts, for tagging, multiple choice and questions.
+"""Baselines from word counts, for tagging, multiple choice and questions: what is counted, and the answers from it.
+
+Counts are plain values for JSON, see `word_model`.
 
 Letters: W words of all sentences, N rows (the endings of all examples), K tags.
 
@@ -7,11 +9,13 @@ Processing", section on part-of-speech tagging); the sentence with most words of
 al. (2016), section 5.
 """
 
+import functools
 import itertools
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,49 +30,68 @@ _SHARPNESS = 5.0  # from shares of overlap to logits
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _TOKEN = re.compile(r"\w+(?:[.,'’-]\w+)*|[^\w\s]")
 _LONGEST = 10  # words of an answer
+_NONE_HAS = 2.0  # share of the words of a question that no sentence has
 
 Rarity = Mapping[str, float]
+Counts = Mapping[str, Any]
 
 
-def tag_logits(train: Sequence[TaggedExample], sentences: Sequence[TaggedExample], labels: Sequence[str]) -> Logits:
+def counted_tags(train: Sequence[TaggedExample]) -> Counts:
+    """How often each word has each tag; also its spelling in lower case, its shape and ending, its shape, and any."""
+    counts: dict[str, dict[str, Counter[str]]] = {kind: defaultdict(Counter) for kind, _ in _keys("")}
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+            for kind, key in _keys(word):
+                counts[kind][key][tag] += 1
+    return counts
+
+
+def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Sequence[str]) -> Logits:
     """Log-probabilities of the tags of each word, float32 [W, K], from the tags that the word has in training.
 
     A word that does not occur there is replaced by its lower-case spelling, by its shape and ending, by its shape, or
     by any word, whichever is the first to occur.
+
+    Args:
+        counts: from `counted_tags`.
     """
-    numbers = {label: number for number, label in enumerate(labels)}
-    counts: defaultdict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(len(labels)))
-    for sentence in train:
-        for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
-            for key in _keys(word):
-                counts[key][numbers[tag]] += 1
-    known = {key: np.log((count + _UNSEEN) / (count + _UNSEEN).sum()) for key, count in counts.items()}
+
+    @functools.cache
+    def logits(word: str) -> np.ndarray:
+        found = next(counts[kind][key] for kind, key in _keys(word) if key in counts[kind])
+        count = np.array([found.get(label, 0) for label in labels]) + _UNSEEN
+        return np.asarray(np.log(count / count.sum()))
+
     words = [word for sentence in sentences for word in sentence.words]
-    rows = [next(known[key] for key in _keys(word) if key in known) for word in words]
-    return np.array(rows, dtype=np.float32).reshape(len(words), len(labels))
+    return np.array([logits(word) for word in words], dtype=np.float32).reshape(len(words), len(labels))
 
 
-def choice_logits(train: Sequence[ChoiceExample], examples: Sequence[ChoiceExample]) -> Logits:
-    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more."""
-    rarity = _rarity(text for example in train for text in (example.context, *example.endings))
+def counted_contexts(train: Sequence[ChoiceExample]) -> Counts:
+    """How rare each word of contexts and endings is."""
+    return {"rarity": _rarity(text for example in train for text in (example.context, *example.endings))}
+
+
+def choice_logits(counts: Counts, examples: Sequence[ChoiceExample]) -> Logits:
+    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more.
+
+    Args:
+        counts: from `counted_contexts`.
+    """
     scores = []
     for example in examples:
         context = set(words_of_text(example.context))
-        scores += [_SHARPNESS * _share(set(words_of_text(ending)), context, rarity) for ending in example.endings]
+        scores += [
+            _SHARPNESS * _share(set(words_of_text(ending)), context, counts["rarity"]) for ending in example.endings
+        ]
     return np.array(scores, dtype=np.float32)[:, None]
 
 
-def answers(
-    train: Sequence[QuestionExample], questions: Sequence[QuestionExample], *, unanswerable: bool
-) -> list[AnswerPrediction]:
-    """An answer to each question, from the sentence of its context that has most of the question's words.
-
-    In the sentence, the answer is the run of words of one kind (numbers, capitalized words, others) that are not in the
-    question, of the kind that answers to this question word have in training.
+def counted_answers(train: Sequence[QuestionExample], *, unanswerable: bool) -> Counts:
+    """How rare each word is, and the kinds of words that answer to each question word.
 
     Args:
-        unanswerable: questions may have no answer; then a question whose best sentence has too few of its words gets
-            none, where "too few" is fitted on the training questions.
+        unanswerable: questions may have no answer; then the counts have a limit: the share of the words of a question
+            that its best sentence needs, fitted to the training questions.
     """
     rarity = _rarity(dict.fromkeys(question.context for question in train))
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -76,11 +99,24 @@ def answers(
         if question.answers and (found := _TOKEN.findall(question.answers[0].text)):
             for key in (_question_word(question.question), ""):
                 kinds[key][_kind(found[0])] += 1
-    limit = 0.0
+    limit = None
     if unanswerable:
         shares = np.array([_best_sentence(question, rarity)[1] for question in train])
         limit = _limit(shares, np.array([question.is_impossible for question in train]))
-    return [_answer(question, rarity, kinds, limit if unanswerable else None) for question in questions]
+    return {"rarity": rarity, "kinds": kinds, "limit": limit}
+
+
+def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[AnswerPrediction]:
+    """An answer to each question, from the sentence of its context that has most of the question's words.
+
+    In the sentence, the answer is the run of words of one kind (numbers, capitalized words, others) that are not in the
+    question, of the kind that answers to this question word have in training. If the counts have a limit, a question
+    whose best sentence has too few of its words has no answer.
+
+    Args:
+        counts: from `counted_answers`.
+    """
+    return [_answer(question, counts["rarity"], counts["kinds"], counts["limit"]) for question in questions]
 
 
 def _keys(word: str) -> list[tuple[str, str]]:
@@ -131,7 +167,7 @@ def _limit(shares: np.ndarray, is_impossible: np.ndarray) -> float:
     right = np.concatenate([[0], np.cumsum(is_impossible[order])]) + (~is_impossible).sum()
     right = right - np.concatenate([[0], np.cumsum(~is_impossible[order])])
     count = int(right.argmax())
-    return float(shares[order[count]]) if count < len(order) else math.inf
+    return float(shares[order[count]]) if count < len(order) else _NONE_HAS
 
 
 def _question_word(question: str) -> str:
@@ -145,17 +181,17 @@ def _kind(token: str) -> str:
 
 
 def _answer(
-    question: QuestionExample, rarity: Rarity, kinds: Mapping[str, Counter[str]], limit: float | None
+    question: QuestionExample, rarity: Rarity, kinds: Mapping[str, Mapping[str, int]], limit: float | None
 ) -> AnswerPrediction:
     (begin, end), share = _best_sentence(question, rarity)
     question_words = set(words_of_text(question.question))
-    usual = kinds.get(_question_word(question.question)) or kinds.get("") or Counter[str]()
+    usual = kinds.get(_question_word(question.question)) or kinds.get("") or {}
     runs = _runs(question.context, begin, end, question_words)
     highest = max(rarity.values(), default=1.0)
 
     def merit(run: tuple[str, int, int]) -> tuple[int, float]:
         words = words_of_text(question.context[run[1] : run[2]])
-        return usual[run[0]], sum(rarity.get(word, highest) for word in words)
+        return usual.get(run[0], 0), sum(rarity.get(word, highest) for word in words)
 
     _, start, stop = max(runs, key=merit, default=("other", begin, end))
     text = " ".join(question.context[start:stop].split())
@@ -169,7 +205,7 @@ def _answer(
         end=stop if has_answer else 0,
         probability=share if has_answer else 1 - share,
         n_best=tuple(sorted(candidates, key=lambda candidate: -candidate[3])),
-        null_score_diff=None if limit is None else (min(limit, 2.0) - share),
+        null_score_diff=None if limit is None else limit - share,
         has_answer=has_answer,
         no_answer_probability=None if limit is None else 1 - share,
     )

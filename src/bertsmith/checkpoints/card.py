@@ -19,6 +19,7 @@ from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, READERS, part_of
 from bertsmith.model_files.metadata import CARD, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
+from bertsmith.model_files.weakness import weakness_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -267,8 +268,7 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
         note = f"On {f'{count:,} ' if isinstance(count, int) else ''}labelled examples"
         chosen = _CHOSEN.format("seeds or their average" if "average_of" in metadata.training else "the best seed")
         note += _AGAIN if metadata.training.get("trained_on_dev") else chosen
-        if metadata.training.get("collapsed"):
-            note += " **This model gives the same answer for all of them: it has learned nothing.**"
+        note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
     yield f"## Scores\n\n{table}\n\n{note}"
 
 

@@ -87,8 +87,8 @@ def locate(
     if is_n_gram_folder(path):
         raise InputError(
             expected=f"a model with an encoder at '{path}'",
-            found="a linear model on words and runs of letters",
-            fix="use it with predict, evaluate or rank, or name another model",
+            found="a model on words alone",
+            fix="use it with predict, evaluate, ask or rank, or name another model",
         )
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",

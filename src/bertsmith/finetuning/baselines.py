@@ -5,7 +5,8 @@
     RUN/baselines.json         name, scores, intervals and seconds of each system
     RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
     RUN/baselines.safetensors  weight and bias of the linear models on frozen vectors, if the task has some
-    RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict
+    RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict; so are the
+                               counts of words in RUN/frequent-tags/ and RUN/word-overlap/
 
 Letters: E examples, W words, D width of a vector, K outputs.
 
@@ -28,11 +29,9 @@ from bertsmith.baselines.bag_of_words import BagOfWords, cut_text, tf_idf_vector
 from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.probe import pair_features, text_vectors
-from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.baselines.word_model import WordModel
 from bertsmith.datasets.examples import (
-    ChoiceExample,
     Example,
-    QuestionExample,
     TaggedExample,
     TextExample,
     texts_of_group,
@@ -47,11 +46,11 @@ from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
 from bertsmith.results.baseline_lines import (
     BAG,
-    BAG_FOLDER,
     COSINE,
     FROZEN_COSINE,
     OVERLAP,
     PAIRS,
+    SAVED,
     TAGS,
     VECTORS,
     WORDS_COSINE,
@@ -79,13 +78,13 @@ class Baselines:
         results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
         lines: the lines of each system's predictions, by its name.
         linear: the linear models on frozen vectors that can be saved as a model, by the names of their systems.
-        bag: the linear model on a bag of words; None if the task has none, or after reading.
+        models: the models without an encoder, by the names of their systems; none after reading.
     """
 
     results: Sequence[Mapping[str, Any]] = ()
     lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
     linear: Mapping[str, LinearModel] = dataclasses.field(default_factory=dict)
-    bag: NGramModel | None = None
+    models: Mapping[str, NGramModel | WordModel] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def read(run: Path) -> "Baselines | None":
@@ -116,8 +115,8 @@ class Baselines:
             }
             with atomic_file(run / WEIGHTS_FILE) as file:
                 file.write(safetensors.numpy.save(tensors))
-        if self.bag is not None:
-            self.bag.write(run / BAG_FOLDER)
+        for name, model in self.models.items():
+            model.write(run / SAVED[name])
         lines = ({"baseline": name, **line} for name, part in self.lines.items() for line in part)
         write_text(run / LINES_FILE, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         write_json(run / RESULTS_FILE, list(self.results))
@@ -159,7 +158,7 @@ class _Computation:
             self._chosen = np.sort(drawn)
         self.train = self._examples(self._chosen)
         self._linear: dict[str, LinearModel] = {}
-        self._bag_model: NGramModel | None = None
+        self._models: dict[str, NGramModel | WordModel] = {}
         self._counts = {FROZEN_COSINE: 0}  # training examples of the systems that do not have `train`
 
     def run(self) -> Baselines:
@@ -171,7 +170,7 @@ class _Computation:
                 results.append(result)
                 lines[name] = part
                 progress.advance(1, name)
-        return Baselines(results=results, lines=lines, linear=self._linear, bag=self._bag_model)
+        return Baselines(results=results, lines=lines, linear=self._linear, models=self._models)
 
     def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
         """The entry of a system in the results, and the lines of its predictions."""
@@ -193,12 +192,10 @@ class _Computation:
     def _systems(self) -> Iterator[tuple[str, Callable[[], Sequence[Prediction]]]]:
         kind = self.task.kind
         if kind == "tagging":
-            yield TAGS, self._tags
+            yield TAGS, functools.partial(self._words, TAGS)
             yield VECTORS, self._word_vectors
-        elif kind == "choice":
-            yield OVERLAP, self._choice
-        elif kind == "span":
-            yield OVERLAP, self._answers
+        elif kind in ("choice", "span"):
+            yield OVERLAP, functools.partial(self._words, OVERLAP)
         elif kind in ("classification", "regression"):
             yield BAG, self._bag
             yield VECTORS, self._vectors
@@ -224,10 +221,11 @@ class _Computation:
         count = int(np.searchsorted(np.cumsum(np.asarray(words)[order]), most, side="right"))
         return np.sort(order[: max(1, count)])
 
-    def _tags(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[TaggedExample]", part) for part in (self.job.data.train, self.dev))
-        self._counts[TAGS] = len(train)
-        return self._decoded(tag_logits(train, dev, self.task.spec.labels))
+    def _words(self, name: str) -> Sequence[Prediction]:
+        train = self.job.data.train if name == TAGS else self.train
+        self._counts[name] = len(train)
+        self._models[name] = WordModel.fitted(self.task.spec, train)
+        return self._models[name].predict(self.dev)
 
     def _word_vectors(self) -> Sequence[Prediction]:
         """A linear model on the frozen vectors of words, each read in its sentence."""
@@ -243,14 +241,6 @@ class _Computation:
             self._linear[VECTORS] = linear
         return self._decoded(linear.outputs(dev))
 
-    def _choice(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[ChoiceExample]", part) for part in (self.train, self.dev))
-        return self._decoded(choice_logits(train, dev))
-
-    def _answers(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[QuestionExample]", part) for part in (self.train, self.dev))
-        return answers(train, dev, unanswerable=self.task.spec.unanswerable)
-
     def _bag(self) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[TextExample]", part) for part in (self.job.data.train, self.dev))
         chosen = self._chosen
@@ -263,7 +253,7 @@ class _Computation:
         bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
         linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS, chosen)
         spec = dataclasses.replace(self.task.spec, reads="mean")
-        self._bag_model = NGramModel(spec=spec, bag=bag, linear=linear)
+        self._models[BAG] = NGramModel(spec=spec, bag=bag, linear=linear)
         return self._of_units(linear.outputs(bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:

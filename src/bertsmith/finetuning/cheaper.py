@@ -1,4 +1,4 @@
-"""Compares fine-tuned models with the baselines: whether one of them is better, and what to do then."""
+"""Compares fine-tuned models with the baselines: which one is the best, and whether it is better."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from bertsmith.finetuning.baselines import Baselines
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model.our_names import APART
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, MODEL, PAIRS
+from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, LINEAR_FOLDER, MODEL, PAIRS, SAVED
 from bertsmith.results.comparison import Lines, paired
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
@@ -23,15 +23,14 @@ from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.settings import HIERARCHICAL
 from bertsmith.tasks.task import TaskSpec
 
-LINEAR_FOLDER = "linear"
 
-
-def better_baseline(
+def best_baseline(
     job: FinetuningJob, baselines: Baselines, scores: Mapping[str, float], lines: Lines, run: Path
 ) -> dict[str, Any] | None:
-    """The best of the baselines if it has a higher main score than the fine-tuned model, else None.
+    """The best of the baselines next to the fine-tuned model; None without dev examples or baselines.
 
-    A linear model on frozen vectors is then written to RUN/linear; that on a bag of words is in RUN/bag-of-words.
+    A linear model on frozen vectors that has a higher main score than the fine-tuned model is written to RUN/linear;
+    those on words alone are in folders of their own, see `SAVED`.
 
     Args:
         scores: those of the fine-tuned model.
@@ -45,25 +44,31 @@ def better_baseline(
     spec = job.task.spec
     metric = spec.metric
     ranked = sorted(baselines.results, key=lambda result: -result["scores"].get(metric, float("-inf")))
-    if not ranked or metric not in scores or not ranked[0]["scores"].get(metric, float("-inf")) > scores[metric]:
+    if not ranked or metric not in scores or metric not in ranked[0]["scores"]:
         return None
     best = ranked[0]
+    name = best["name"]
     found: dict[str, Any] = {
-        "name": best["name"],
+        "name": name,
         "metric": metric,
         "score": best["scores"][metric],
         "of_model": scores[metric],
         "examples": len(lines),
     }
     if len(lines) > 1:
-        found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[best["name"]], lines)
+        found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[name], lines)
         found |= dataclasses.asdict(test)
-    if best["name"] in baselines.linear:
-        write_linear(job, baselines.linear[best["name"]], best, run / LINEAR_FOLDER)
+    if name in SAVED and (run / SAVED[name]).is_dir():  # missing in older runs
+        found["folder"] = SAVED[name]
+    elif name in baselines.linear and is_better(found):
+        write_linear(job, baselines.linear[name], best, run / LINEAR_FOLDER)
         found["folder"] = LINEAR_FOLDER
-    elif best["name"] == BAG and (run / BAG_FOLDER).is_dir():  # missing in older runs
-        found["folder"] = BAG_FOLDER
     return found
+
+
+def is_better(baseline: Mapping[str, Any] | None) -> bool:
+    """Whether a baseline, from `best_baseline`, has a higher main score than the fine-tuned model."""
+    return baseline is not None and baseline["score"] > baseline["of_model"]
 
 
 def with_bag_of_words(
@@ -87,7 +92,7 @@ def with_bag_of_words(
     Returns:
         Empty if the task has no such mean; else "with_bag_of_words", its scores, and if its main score is higher than
         those of both systems "better_mean": "name" and "score" of the better system, "examples", and the test as in
-        `better_baseline`.
+        `best_baseline`.
     """
     if BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
         return {}

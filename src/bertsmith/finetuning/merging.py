@@ -48,6 +48,7 @@ class Kept(NamedTuple):
         result: that of the best training; of an average with its own scores, and the cost of all.
         predictions: the file of its predictions on the dev examples; without any, there is none.
         with_start: whether the linear start is one more part of an average.
+        lost: the average that was made and is not kept.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kept(NamedTuple):
     result: SeedResult
     predictions: Path
     with_start: bool = False
+    lost: "Kept | None" = None
 
     @property
     def lines(self) -> Lines:
@@ -89,7 +91,8 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     if job.settings.merge != "average" or len(parts) < 2:
         return one
     several = _averaged(job, trained, parts, one, out / AVERAGE)
-    return one if several.result.collapsed or _is_better(job, one, several) else several
+    lost = several.result.collapsed or _is_better(job, one, several)
+    return one._replace(lost=several) if lost else several
 
 
 def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
@@ -184,6 +187,14 @@ def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict
     """
     several = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
     return several if writer is job else {**several, "dev_examples": len(job.data.dev), "trained_on_dev": True}
+
+
+def average_in_report(kept: Kept) -> dict[str, Any]:
+    """What report.json says of the average that was made, whether it is kept or not; empty without one."""
+    made = kept if kept.name == AVERAGE else kept.lost
+    if made is None:
+        return {}
+    return {AVERAGE: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}}
 
 
 def cost_of(results: Sequence[SeedResult]) -> dict[str, int]:

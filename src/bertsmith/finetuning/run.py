@@ -24,6 +24,7 @@ from bertsmith.finetuning.merging import (
     Kept,
     Refit,
     Trained,
+    average_in_report,
     best_of,
     cost_of,
     kept_of,
@@ -275,7 +276,7 @@ def _finish(
     Args:
         again: the trainings on all examples that the model is made of; None if it is made of those that were scored.
     """
-    from bertsmith.finetuning.cheaper import better_baseline, with_bag_of_words
+    from bertsmith.finetuning.cheaper import best_baseline, is_better, with_bag_of_words
 
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
@@ -285,7 +286,9 @@ def _finish(
     writer, weights, result = final or (job, kept.folder, kept.result)
     model = load_for_task(weights, job.head, keep_head=True, mapped=True).model
     every = [*results, *(one for _, one, _ in (again[1] if again else ()))]
-    writer.write_model(run.model, model, spec, result, {**origin_of(job, kept, writer), **cost_of(every)})
+    baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
+    origin = {**origin_of(job, kept, writer), **cost_of(every)}
+    writer.write_model(run.model, model, spec, result, origin, baseline)
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
@@ -304,7 +307,7 @@ def _finish(
         "settings": _of_advice(job, spec, results),
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": kept.name,
-        **({AVERAGE: {"scores": kept.result.scores, "parts": len(kept.parts)}} if kept.name == AVERAGE else {}),
+        **average_in_report(kept),
         **({} if final is None else {"trained_on_all": len(writer.data.train)}),
         **({} if again is None else {"refit_runs": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
         "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
@@ -321,9 +324,8 @@ def _finish(
             bias_correction=job.training.bias_correction,
         )
     report |= with_bag_of_words(job, spec, baselines, kept.result.scores, lines, run.path)
-    better = better_baseline(job, baselines, kept.result.scores, lines, run.path)
-    if better is not None:
-        report["better_baseline"] = better
+    if is_better(baseline):
+        report["better_baseline"] = baseline
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
@@ -335,6 +337,7 @@ def _of_advice(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]
     return {
         "epochs": job.settings.epochs,
         "learning_rate": min(rates),
+        "start": job.settings.start,
         "reads": spec.reads if job.task.head.pooled else None,
         "has_segments": job.tokenizer.template.has_segments,
         "calibrate": spec.settings.calibrate if single else None,

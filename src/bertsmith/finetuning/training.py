@@ -356,10 +356,12 @@ class FinetuningJob:
         spec: TaskSpec,
         result: SeedResult,
         origin: Mapping[str, Any] | None = None,
+        baseline: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes a model folder with the task in its metadata.
 
         Args:
+            baseline: the best baseline on the same dev examples, with its score.
             origin: what else the metadata says of its training, or says in place of what this training says.
         """
         metadata = ModelMetadata(
@@ -387,6 +389,7 @@ class FinetuningJob:
             tokens=self.folder.metadata.tokens,
             continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
+            baseline=baseline,
         )
         trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
         save_pretrained(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
-from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.loading import load_predictor, said_weak
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.kinds import KINDS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -70,11 +70,11 @@ def load_ensemble(
     products: str = "auto",
     head: "type[OwnHead] | None" = None,
 ) -> Predictor:
-    """The predictor of one model, or of several that are averaged; see `load_predictor` and `Ensemble`."""
+    """The predictor of one model, or of several that are averaged; see `load_predictor`, `said_weak` and `Ensemble`."""
     members = [
         load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
     ]
-    return members[0] if len(members) == 1 else Ensemble(members)
+    return said_weak(members[0], sources[0]) if len(members) == 1 else Ensemble(members)
 
 
 def _answers_of(spec: TaskSpec) -> tuple[object, ...]:

@@ -1,5 +1,6 @@
 """Loads models for inference, from a folder, a checkpoint or a hub id; ONNX folders need no torch."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.model_files.metadata import is_n_gram_folder
+from bertsmith.model_files.weakness import saved_baseline, weakness_of
+from bertsmith.progress import warn
 from bertsmith.runtime import require_torch
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -57,6 +60,23 @@ def load_predictor(
     return torch_predictor(
         source, device=device, precision=precision, products=products, kept=kept, scales=scales, head=head
     )
+
+
+def said_weak(predictor: Predictor, source: object) -> Predictor:
+    """The predictor for answers that people read: if its own scores speak against them, a line says so, once a process.
+
+    Args:
+        source: the model as the caller named it.
+    """
+    if predictor.weakness:
+        saved = saved_baseline(Path(source)) if isinstance(source, str | Path) else ""
+        _warn_once(predictor.weakness + saved)
+    return predictor
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    warn(line)
 
 
 def load_pretraining_heads(
@@ -116,4 +136,6 @@ def _exported_predictor(
         )
     task = task_for(TaskSpec.from_dict(folder.metadata.spec, f"{folder.path}/bertsmith.json"))
     engine = OnnxEngine(folder, device=device, precision=precision, products=products)
-    return Predictor(engine, task, folder.tokenizer, engine.runtime)
+    predictor = Predictor(engine, task, folder.tokenizer, engine.runtime)
+    predictor.weakness = weakness_of(folder.metadata)
+    return predictor

@@ -1,9 +1,10 @@
-"""Prediction with a linear model on n-grams, which needs neither an encoder nor torch."""
+"""Prediction with a linear model on n-grams, or with counts of words, which need neither an encoder nor torch."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bertsmith.baselines.n_grams import NGramModel
+from bertsmith.baselines.word_model import WordModel, read_counted
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.predictor import Predictor
 from bertsmith.runtime import Runtime
@@ -13,13 +14,13 @@ from bertsmith.tasks.task import Prediction
 
 
 class NGramPredictor(Predictor):
-    """A linear model on n-grams with its task; it has no engine and no tokenizer.
+    """A linear model on n-grams, or counts of words, with its task; it has no engine and no tokenizer.
 
     Args:
-        model: the linear model.
+        model: the linear model, or the counts.
     """
 
-    def __init__(self, model: NGramModel) -> None:
+    def __init__(self, model: NGramModel | WordModel) -> None:
         self.n_grams, self.task = model, task_for(model.spec)
         self.runtime = Runtime(device="cpu", precision="fp32")
 
@@ -34,7 +35,7 @@ class NGramPredictor(Predictor):
 
 
 def n_gram_predictor(source: Path, *, device: str, precision: str, head: object = None) -> NGramPredictor:
-    """The predictor of the folder of a linear model on n-grams.
+    """The predictor of the folder of a linear model on n-grams, or of counts of words.
 
     Raises:
         ConfigError: another device or precision than the processor and fp32 are asked for, or a head.
@@ -47,8 +48,8 @@ def n_gram_predictor(source: Path, *, device: str, precision: str, head: object 
     ):
         require(
             not wrong,
-            expected=f"fp32 on the processor for the linear model '{source}'",
+            expected=f"fp32 on the processor for '{source}', a model without an encoder",
             found=found,
             fix="leave it out",
         )
-    return NGramPredictor(NGramModel.read(source))
+    return NGramPredictor(read_counted(source))

@@ -40,7 +40,12 @@ class Predictor:
         task: the meaning of the outputs.
         tokenizer: the model's tokenizer.
         runtime: device and precision.
+
+    Attributes:
+        weakness: what its own dev examples say against its answers; "" if nothing.
     """
+
+    weakness = ""
 
     def __init__(self, model: "EncoderForTask | Engine", task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.engine = engine_of(model, runtime)

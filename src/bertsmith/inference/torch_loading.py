@@ -11,6 +11,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
+from bertsmith.model_files.weakness import weakness_of
 from bertsmith.products.int8_linear import InputScale
 from bertsmith.products.prepared import prepare
 from bertsmith.runtime import choose_inference
@@ -38,7 +39,9 @@ def torch_predictor(
     task = task_for(spec)
     loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
     prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
-    return Predictor(loaded.model, task, loaded.tokenizer, runtime)
+    predictor = Predictor(loaded.model, task, loaded.tokenizer, runtime)
+    predictor.weakness = weakness_of(folder.metadata)
+    return predictor
 
 
 def torch_pretraining_heads(

@@ -9,7 +9,7 @@ from bertsmith.datasets.examples import QuestionExample, TextExample
 from bertsmith.datasets.file_text import file_text
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError, InputError, nearest
-from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.loading import load_predictor, said_weak
 from bertsmith.inference.predictor import Predictor
 from bertsmith.library.inputs import checked_text, cut_counts, require_count, warn_cut
 from bertsmith.search.senses import Occurrence, read_sentences
@@ -275,4 +275,4 @@ def _predictor_for(kind: str, does: str, model: str | Path, device: str, precisi
             found=f"'{model}', a model for {predictor.task.spec.kind}",
             fix="name a model that was fine-tuned for it",
         )
-    return predictor
+    return said_weak(predictor, model)

@@ -13,7 +13,7 @@ from bertsmith.cluster.predictions import blocks_left, predict_on
 from bertsmith.datasets.blocks import characters_of, sized_blocks, text_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.ensemble import load_ensemble
-from bertsmith.inference.loading import load_predictor, load_pretraining_heads
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictor import BLOCK, Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.inference.resumable_predictions import kept_predictions
@@ -232,4 +232,4 @@ def _glue_test(
 ) -> tuple[str, Predictor, Sequence[Example]]:
     predictor = load_predictor(model, device=device, precision=precision, products=products, head=head)
     name = glue_tests.glue_test(predictor.task.spec, task)
-    return name, predictor, glue_tests.read_test(name, test)
+    return name, said_weak(predictor, model), glue_tests.read_test(name, test)

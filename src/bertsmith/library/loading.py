@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertsmith.checkpoints.hub import model_name
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import read_recipe
-from bertsmith.inference.loading import load_predictor, load_pretraining_heads
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.library.inputs import require_path
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
@@ -52,7 +52,7 @@ def load(
         verify_model(source)
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
-        return Model(model_name(source), predictor=predictor)
+        return Model(model_name(source), predictor=said_weak(predictor, source))
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(
             model_name(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
@@ -61,7 +61,7 @@ def load(
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
             predictor = load_predictor(exported, device=device, precision=precision, products=products)
-            return Model(model_name(source), predictor=predictor)
+            return Model(model_name(source), predictor=said_weak(predictor, source))
         pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
         if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
             return Model(model_name(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
@@ -80,9 +80,8 @@ def load(
     folder.require_tokenizer()
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
-        return Model(
-            model_name(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
-        )
+        predictor = load_predictor(folder, device=device, precision=precision, products=products)
+        return Model(model_name(source), predictor=said_weak(predictor, folder.path))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
         encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
         return Model(model_name(source), embedder=Embedder(encoder))

@@ -76,6 +76,7 @@ class Model:
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "tagging", "span", or None.
+        weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
@@ -108,6 +109,7 @@ class Model:
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
+        self.weakness: str = "" if predictor is None else predictor.weakness
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
         self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
         self.embed_length: int = embedder.max_length

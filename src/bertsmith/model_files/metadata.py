@@ -24,7 +24,7 @@ METADATA_FORMAT = 1
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In search order; an index lists the files of a model that is split into shards.
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
-NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a linear model
+NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a model on words
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
@@ -53,6 +53,8 @@ class ModelMetadata:
         licence: of the model, as its author gave it, such as "apache-2.0".
         sources: the texts that it was trained on, one sentence each, as Markdown.
         scores: on held-out documents or dev examples.
+        baseline: of a fine-tuned model, the best baseline on the same dev examples: its "name", "metric" and "score",
+            the number of "examples", and the "p_value" of the difference; see `weakness.weakness_of`.
         text_rules: the settings besides the vocabulary that determine the ids of a text.
         architecture: the class of `transformers` in a model of another tool.
         problem_type: the kind of problem of a classifier, in a model of another tool.
@@ -72,6 +74,7 @@ class ModelMetadata:
     licence: str | None = None
     sources: tuple[str, ...] = ()
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    baseline: Mapping[str, Any] | None = None
     text_rules: Mapping[str, Any] | None = None
     architecture: str | None = None
     problem_type: str | None = None
@@ -92,7 +95,7 @@ class ModelMetadata:
                 found=f"{task!r} and {labels!r}"[:120],
                 fix="restore the file",
             )
-        for name in ("spec", "trained_on", "training", "continued_from", "scores", "text_rules"):
+        for name in ("spec", "trained_on", "training", "continued_from", "scores", "baseline", "text_rules"):
             if not isinstance(values.get(name) or {}, Mapping):
                 raise InputError(
                     expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"
@@ -318,5 +321,5 @@ def _holds_weights(file: Path) -> bool:
 
 
 def is_n_gram_folder(source: object) -> bool:
-    """Whether a source is the folder of a linear model on n-grams; see `bertsmith.baselines.n_grams`."""
+    """Whether a source is the folder of a model on words, without an encoder; see `bertsmith.baselines`."""
     return isinstance(source, str | Path) and (Path(source) / NGRAM_TERMS).is_file()

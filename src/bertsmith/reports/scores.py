@@ -222,7 +222,11 @@ def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], sc
     rows = [
         [
             kind or "all",
-            *(f"{scores[f'{kind}_{name}' if kind else name]:.4f}" for name in ("precision", "recall", "f1")),
+            *_known(
+                [scores[f"{kind}_{name}" if kind else name] for name in ("precision", "recall", "f1")],
+                in_gold[kind] if kind else in_gold.total(),
+                in_predicted[kind] if kind else in_predicted.total(),
+            ),
             f"{in_gold[kind] if kind else in_gold.total():,}",
             f"{in_predicted[kind] if kind else in_predicted.total():,}",
         ]
@@ -281,8 +285,13 @@ def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], pr
     rows = []
     for label, hits, gold_labels, given in zip(labels, right, gold, predicted, strict=True):
         ratios = (hits / max(1, given), hits / max(1, gold_labels), 2 * hits / max(1, gold_labels + given))
-        rows.append([label, *(f"{ratio:.4f}" for ratio in ratios), f"{gold_labels:,}", f"{given:,}"])
+        rows.append([label, *_known(ratios, gold_labels, given), f"{gold_labels:,}", f"{given:,}"])
     return html.table(rows, ["label", *_RATIOS])
+
+
+def _known(ratios: Sequence[float], gold: int, given: int) -> list[str]:
+    """Precision, recall and F1; a dash where examples say nothing: none has the label, or gets it."""
+    return [f"{ratio:.4f}" if known else "–" for ratio, known in zip(ratios, (gold or given, gold, gold), strict=True)]
 
 
 def _mistakes(rows: Sequence[tuple[Line, Sequence[str]]], wrong: int, total: int) -> str:

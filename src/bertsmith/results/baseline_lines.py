@@ -9,7 +9,7 @@ from typing import Any
 from bertsmith.model.our_names import APART
 from bertsmith.progress import counted
 from bertsmith.results.comparison import LEVEL
-from bertsmith.results.finished_run import kept_name, kept_scores
+from bertsmith.results.finished_run import AVERAGE, kept_name, kept_scores
 
 BAG, VECTORS, PAIRS, COSINE = (
     "bag of words",
@@ -20,7 +20,10 @@ BAG, VECTORS, PAIRS, COSINE = (
 WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 MODEL = "fine-tuned model"
+LINEAR_FOLDER = "linear"
 BAG_FOLDER = "bag-of-words"
+# Of a run: the folders of the baselines that are always saved, ready to predict.
+SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap"}
 
 # What to do where one of these is better. The names in braces are of `_given`; none repeats what a training was given.
 _OFFERS = {
@@ -36,8 +39,8 @@ _OFFERS = {
     "(--task {larger}), or one that was pre-trained longer",
 }
 # Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
-_MEAN_OF_A_TIE = "; the two differ by no more than noise, so their mean is the safer choice"
-_CALIBRATED = ", above all after a training with --calibrate"
+_MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"
+_CALIBRATED = ", which gains from training with --calibrate"
 _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
 
@@ -58,7 +61,22 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
         took = counted(max(1, round(one["seconds"])), "second")
         lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
-    return [*lines, *mean_line(report, run), *_tie(report), *better_line(report, run)]
+    return [*lines, *lost_average(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
+
+
+def lost_average(report: Mapping[str, Any]) -> list[str]:
+    """The line on an average of several trainings that was not kept, with its score; empty without one.
+
+    Args:
+        report: as in `lines_of_baselines`.
+    """
+    average, metric = report.get(AVERAGE), report["metric"]
+    if average is None or report["best"] == AVERAGE or metric not in average["scores"]:
+        return []
+    why = f"{report['best']} is better by more than noise"
+    why = "it gives one answer to every dev example" if average["collapsed"] else why
+    of = counted(average["parts"], "training")
+    return [f"the average of {of} is not kept: {metric} {average['scores'][metric]:.4f}; {why}"]
 
 
 def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
@@ -145,7 +163,13 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
     said += f"{better['of_model']:.4f}{_tested(better, better['metric'])}"
     if "folder" in better:
-        return f"{said}; it is saved as a model, {run}/{better['folder']}"
+        said += f"; it is saved as a model, {run}/{better['folder']}"
+    if better["name"] == VECTORS and (report or {}).get("settings", {}).get("start") == "linear":
+        said += "; the training started from it and made it worse: try {lower}more epochs".format(
+            **_given(report or {})
+        )
+    if better.get("folder") in (BAG_FOLDER, LINEAR_FOLDER):
+        return said
     return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
 
 

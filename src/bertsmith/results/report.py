@@ -16,7 +16,7 @@ from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart
 from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
-from bertsmith.results.baseline_lines import better_line, mean_line, rows_of_baselines
+from bertsmith.results.baseline_lines import better_line, lost_average, mean_line, rows_of_baselines
 from bertsmith.results.comparison import Comparison, compare
 from bertsmith.results.finished_run import COUNTS, FinishedRun, kept_scores, read_run, table_cells
 from bertsmith.results.published_scores import HEADLINES, PublishedScore, dev_scores
@@ -176,6 +176,8 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
     header.append("its 95% interval")
     tasks = dict.fromkeys(str(run.report.get("task")) for run in shown)
     notes = [html.note(HEADLINES[task].text()) for task in tasks if task in HEADLINES]
+    lost = [(run.name, line) for run in shown for line in lost_average(run.report)]
+    notes += [html.note(html.sentence_case(f"{name}: {line}" if len(shown) > 1 else line)) for name, line in lost]
     return html.section("Scores on the dev examples", html.table(rows, header), *notes)
 
 

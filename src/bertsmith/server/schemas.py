@@ -331,6 +331,9 @@ class ModelShown(BaseModel):
     embed_length: int = Field(description="maximum tokens of a text to embed")
     max_question: int = Field(description="maximum tokens of a question; 0 if it does not answer questions")
     width: int
+    weakness: str = Field(
+        description="what the scores of its own dev examples say against its answers; empty if nothing"
+    )
 
 
 class ModelsReply(BaseModel):

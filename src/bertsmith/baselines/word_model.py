@@ -1,0 +1,105 @@
+"""A baseline from word counts with the task that it answers: a folder that needs no encoder, such as a linear model's.
+
+::
+
+    FOLDER/n-grams.json   the task and the counts: of tags, or of the words of questions and contexts
+
+Sources: see `word_overlap`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from bertsmith.baselines.n_grams import FIX, NGramModel, rows_of_units
+from bertsmith.baselines.word_overlap import (
+    Counts,
+    answers,
+    choice_logits,
+    counted_answers,
+    counted_contexts,
+    counted_tags,
+    tag_logits,
+)
+from bertsmith.datasets.examples import Example
+from bertsmith.errors import InputError
+from bertsmith.files import misfit, read_json, write_json
+from bertsmith.model_files.metadata import NGRAM_TERMS
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Prediction, TaskSpec
+
+_TAGS = {"*": {"*": int}}
+_COUNTS: Mapping[str, Any] = {
+    "tagging": {"word": _TAGS, "lower case": _TAGS, "ending": _TAGS, "shape": _TAGS, "any": {"": {"*": int}}},
+    "choice": {"rarity": {"*": float}},
+    "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WordModel:
+    """Counts of words and the task that they answer: tags, an ending, or an answer in the context.
+
+    Attributes:
+        spec: the task.
+        counts: plain values for JSON.
+    """
+
+    spec: TaskSpec
+    counts: Counts
+
+    @classmethod
+    def fitted(cls, spec: TaskSpec, train: Sequence[Example]) -> "WordModel":
+        """The model that counts the words of training examples."""
+        examples = cast("Any", train)
+        count: Mapping[str, Callable[[], Counts]] = {
+            "tagging": lambda: counted_tags(examples),
+            "choice": lambda: counted_contexts(examples),
+            "span": lambda: counted_answers(examples, unanswerable=spec.unanswerable),
+        }
+        return cls(spec=spec, counts=count[spec.kind]())
+
+    def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
+        """One prediction per example."""
+        task, given = cast("Any", task_for(self.spec)), cast("Any", examples)
+        if self.spec.kind == "span":
+            return answers(self.counts, given)
+        if self.spec.kind == "tagging":
+            return list(task.decode(given, None, tag_logits(self.counts, given, self.spec.labels), None))
+        rows = rows_of_units(np.array([len(one.endings) for one in given], dtype=np.int64))
+        return list(task.decode(given, rows, choice_logits(self.counts, given), None))
+
+    def write(self, folder: Path) -> None:
+        """Writes the file."""
+        write_json(folder / NGRAM_TERMS, {"spec": self.spec.to_dict(), "counts": self.counts})
+
+
+def read_counted(folder: Path) -> "NGramModel | WordModel":
+    """The model in a folder without an encoder: on n-grams or on counts of words.
+
+    Raises:
+        InputError: there is none, or a file is damaged.
+        ConfigError: a setting is unknown or invalid.
+    """
+    place = folder / NGRAM_TERMS
+    values = read_json(place)
+    if not (isinstance(values, dict) and "counts" in values):
+        return NGramModel.read(folder)
+    wrong = misfit(values, {"spec": dict})
+    if wrong:
+        raise InputError(expected=f"a task in '{place}'", found=wrong, fix=FIX)
+    spec = TaskSpec.from_dict(values["spec"], str(place))
+    wrong = misfit(values["counts"], _COUNTS[spec.kind]) if spec.kind in _COUNTS else spec.kind
+    counts = {} if wrong else values["counts"]
+    limit = counts.get("limit")
+    if not wrong and (limit is None) != (not spec.unanswerable):
+        wrong = f"limit = {limit}"
+    if not wrong and not all(map(math.isfinite, [*counts.get("rarity", {}).values(), *([limit] if limit else [])])):
+        wrong = "a number that is not finite"
+    if wrong:
+        raise InputError(expected=f"counts of words in '{place}'", found=wrong, fix=FIX)
+    return WordModel(spec=spec, counts=counts)
