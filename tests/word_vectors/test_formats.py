@@ -5,10 +5,13 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from bertsmith.errors import InputError
 from bertsmith.word_vectors.formats import load_word_vectors, write_word_vectors
 from bertsmith.word_vectors.word_vectors import WordVectors, save_word_vectors
+from oracles.word_vector_files import binary, text, text_without_header
 
 RNG = np.random.default_rng(8)
 VECTORS = WordVectors(
@@ -65,6 +68,25 @@ def test_a_wide_file_without_newline_at_the_end_is_read(tmp_path):
         (b"2 2\n\xff " + struct.pack("<2f", 1, 2) + b"\nb " + struct.pack("<2f", 1, 2), "not UTF-8"),
         (b"99999999 99999\na 1\n", "a first line with 99,999,999 words"),
         (b"", "an empty file"),
+        (b"2\nthe 1 2\na 3 4\n", "0 numbers in line 1 instead of 2"),
+        (b"2\n", "b'2' and no numbers in line 1"),
+        (b"the\t1\t2\na\t3\t4\n", "tabs instead of spaces"),
+        (b"2 2\nthe\t1\t2\na\t3\t4\n", "a tab in line 2"),
+        (b"2 2\nthe 0,5 1,5\na 2,5 3,5\n", "line 2, which has something else"),
+        (b"2 2\nthe 0.5 1.5\na 2,5 3,5\n", "line 3, which has something else"),
+        (b"the 0,5 1,5\na 2,5 3,5\n", "line 1, which has something else"),
+        (b"2 2\nthe 1 2\n\xc3 3 4\n", "not UTF-8, in line 3"),
+        (b"2 2\n\xc3 1 2\nthe 3 4\n", "not UTF-8, in line 2"),
+        (b"2 2\n 1 2\nthe 3 4\n", "no word before the numbers of line 2"),
+        (b"2 2\nthe 1 2\na 3 inf\n", "NaN or infinity for 'a' in line 3"),
+        (
+            b"2 2\na " + struct.pack("<2f", 1, float("nan")) + b"\nb " + struct.pack("<2f", 1, 2),
+            "NaN or infinity for 'a'",
+        ),
+        ("2 2\na 1 2\nb 3 4\n".encode("utf-16"), "vectors"),
+        (b"\xba\x16\x4f\x2f\x0c\0\0\0", "a model of fastText (.bin)"),
+        (b"\x80\x04\x95", "a pickle"),
+        (gzip.compress(b"a 1 2\n"), "gzip data; name the file .gz"),
     ],
 )
 def test_damaged_files_are_refused_in_one_line(tmp_path, content, found):
@@ -75,6 +97,94 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, content, found):
     assert found in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+READABLE = {
+    "a byte order mark": (b"\xef\xbb\xbf2 2\nthe 1 2\na 3 4\n", ["the", "a"]),
+    "a byte order mark without header": (b"\xef\xbb\xbfthe 1 2\na 3 4\n", ["the", "a"]),
+    "a tab in the header": (b"2\t2\nthe 1 2\na 3 4\n", ["the", "a"]),
+    "carriage returns": (b"2 2\r\nthe 1 2\r\na 3 4\r\n", ["the", "a"]),
+    "fastText": (b"2 2\nthe 1 2 \na 3 4 \n", ["the", "a"]),
+    "a first word with a space": (b"2 2\nnew york 1 2\na 3 4\n", ["new york", "a"]),
+    "one without header": (b"new york 1 2\na 3 4\nb 5 6\n", ["new york", "a", "b"]),
+    "words of numbers": (b"1 1 2\n0.5 3 4\n. 2 5 6\n", ["1", "0.5", ". 2"]),
+    "empty lines": (b"the 1 2\n\na 3 4\n\n", ["the", "a"]),
+    "a space that is a letter": ("\u00a0 1 2\na\u2028b 3 4\n".encode(), ["\u00a0", "a\u2028b"]),
+}
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_other_tools_write_is_read(tmp_path, name):
+    content, words = READABLE[name]
+    (tmp_path / "v.txt").write_bytes(content)
+    result = load_word_vectors(tmp_path / "v.txt")
+    assert result.words == words
+    np.testing.assert_array_equal(result.vectors, np.arange(1, 2 * len(words) + 1).reshape(-1, 2))
+
+
+WORD = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=4) | st.sampled_from(
+    ["the", "new york", "3.5", "1 2", "é", "猫", "\u00a0", "0x", "1e5", "inf"]
+)
+NUMBER = st.sampled_from(["0.5", "-1", "1e-3", "3.25", "0"])
+DAMAGES = (
+    lambda data: data,
+    lambda data: data.replace(b"\n", b"\r\n"),
+    lambda data: data.replace(b" ", b"\t", 1),
+    lambda data: data.replace(b" ", b"\t"),
+    lambda data: data.replace(b".", b","),
+    lambda data: b"\xef\xbb\xbf" + data,
+    lambda data: data[: data.rfind(b" ")],
+    lambda data: data.replace(b" ", b"", 1),
+    lambda data: data.replace(b"\n", b"\n\n", 1),
+    lambda data: data.replace(b"\xc3", b"", 1).replace(b"\xe7\x8c", b"\xe7", 1),
+    lambda data: data[data.find(b"\n") + 1 :],
+    lambda data: data.replace(b"0.5", b"nan", 1),
+    lambda data: data + data[data.find(b"\n") + 1 :],
+)
+
+
+@given(
+    st.lists(WORD, min_size=1, max_size=6, unique=True),
+    st.integers(1, 4),
+    st.data(),
+    st.sampled_from(["text", "fastText", "GloVe", "binary", "binary without line feeds"]),
+    st.sampled_from(DAMAGES),
+)
+def test_a_file_of_any_tool_has_the_vectors_of_its_owner_or_is_refused(
+    tmp_path_factory, words, width, data, kind, damage
+):
+    """What the owner refuses may be read only as what was written into the file, such as words with spaces."""
+    words = [word for word in words if " " not in word or kind != "GloVe"]
+    assume(words and not any(word.startswith(" ") or word.endswith(" ") for word in words))
+    numbers = [[data.draw(NUMBER) for _ in range(width)] for _ in words]
+    header = "" if kind == "GloVe" else f"{len(words)} {width}\n"
+    if kind.startswith("binary"):
+        end = b"\n" if kind == "binary" else b""
+        rows = [
+            word.encode() + b" " + np.array(row, dtype=np.float32).tobytes() + end
+            for word, row in zip(words, numbers, strict=True)
+        ]
+        content = header.encode() + b"".join(rows)
+    else:
+        end = " \n" if kind == "fastText" else "\n"
+        content = (
+            header + "".join(f"{word} {' '.join(row)}{end}" for word, row in zip(words, numbers, strict=True))
+        ).encode()
+    content = damage(content)
+    path = tmp_path_factory.mktemp("vectors") / "v"
+    path.write_bytes(content)
+    try:
+        found = load_word_vectors(path)
+    except InputError:
+        return
+    result = dict(zip(found.words, found.vectors.tolist(), strict=True))
+    written = {word: np.array(row, dtype=np.float32).tolist() for word, row in zip(words, numbers, strict=True)}
+    read = binary if kind.startswith("binary") else text_without_header if kind == "GloVe" else text
+    try:
+        expected = {word: vector.tolist() for word, vector in read(content).items()}
+    except (ValueError, EOFError):
+        expected = written
+    assert result in (expected, written)
 
 
 @pytest.mark.parametrize("name", ["vectors.safetensors", "words.txt", "bertsmith.json"])
