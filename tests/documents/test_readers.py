@@ -1,6 +1,7 @@
 """Text files of every kind are read as documents."""
 
 import gzip
+import html
 import io
 import itertools
 import json
@@ -451,6 +452,31 @@ def test_a_stream_in_any_encoding_is_read_as_utf8(text: str, encoding: str, size
     stream = Utf8Stream(io.BytesIO(data).read, name="a.txt", encoding=encoding)
     assert b"".join(iter(lambda: stream.read(size), b"")) == text.lstrip("\ufeff").encode()
     assert decoded(data, name="a.txt", encoding=encoding) == text.lstrip("\ufeff")
+
+
+@given(
+    st.lists(st.text("a&<>;ltgmp .\n", min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_text_that_wikiextractor_escaped_is_read_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], as_json: bool
+) -> None:
+    """In its two formats; `html.escape` is what it calls."""
+    path = tmp_path_factory.mktemp("wiki") / "wiki_00"
+    escaped = [html.escape(text, quote=False) for text in texts]
+    if as_json:
+        write(path, "".join(json.dumps({"id": "1", "title": "t", "text": text}) + "\n" for text in escaped))
+    else:
+        write(path, "".join(f'<doc id="1" url="u" title="t">\n{text}\n</doc>\n' for text in escaped))
+    plain = write(path.parent / "plain.jsonl", "".join(json.dumps(text) + "\n" for text in texts))
+    assert read(path, form="lines") == read(plain, form="lines")
+
+
+def test_text_of_wikiextractor_that_is_not_escaped_stays(tmp_path: Path) -> None:
+    path = write(tmp_path / "wiki_00", '<doc id="1">\nWrite a < b as a &lt; b.\n</doc>\n')
+    assert read(path) == [["Write a < b as a &lt; b."]]
+    path = write(tmp_path / "a.jsonl", '{"text": "Write &lt;."}\n')
+    assert read(path) == [["Write &lt;."]]
 
 
 @pytest.mark.parametrize("encoding", ["utf-9", "base64", "a\0b", ""])

@@ -10,7 +10,8 @@ each line is a paragraph. Otherwise each line is a sentence. The setting `form` 
 
 What divides a file into documents is found as well:
 
-* `marks`: lines `<doc ...>` and `</doc>` around each document, as WikiExtractor writes them. They are not text.
+* `marks`: lines `<doc ...>` and `</doc>` around each document, as WikiExtractor writes them. They are not text, and
+  what it escapes is read as it was.
 * `headings`: lines `= Title =`, if the first line is one, as in WikiText and MediaWiki. The title is the first sentence
   of its document; `= = Section = =` and `== Section ==` are sentences of it, without the signs.
 * `gaps`: for `gaps`, which is prose with two or more blank lines between documents.
@@ -38,6 +39,9 @@ _MARK = re.compile(r"^[^\S\n]*(?:<doc\b[^>\n]*>|</doc>)[^\S\n]*(?:\n|\Z)", re.MU
 _TITLE = re.compile(r"^[^\S\n]*=[^\S\n]*[^=\s](?:[^\n]*[^=\s])?[^\S\n]*=[^\S\n]*$", re.MULTILINE)
 _BEFORE_TITLE = re.compile(rf"(?={_TITLE.pattern})", re.MULTILINE)
 _HEADING = re.compile(r"^[^\S\n]*(?:=[^\S\n]*)+([^=\s](?:[^\n]*[^=\s])?)[^\S\n]*(?:=[^\S\n]*)+$", re.MULTILINE)
+_SIGNS = {"amp": "&", "lt": "<", "gt": ">"}
+_ESCAPED = re.compile("&(amp|lt|gt);")
+_NOT_ESCAPED = re.compile("[<>]|&(?!(?:amp|lt|gt);)")
 _GAP = re.compile(r"\n(?:[^\S\n]*\n){2,}")
 
 
@@ -123,6 +127,18 @@ def marks_of(text: str) -> list[str]:
     ["<doc id='1'>\n", '</doc>\n']
     """
     return _MARK.findall(text)
+
+
+def unescaped(text: str) -> str:
+    """A text as it was before WikiExtractor escaped `&`, `<` and `>`; it is the same if one of them is not escaped.
+
+    Source: `clean_text` of wikiextractor/extract.py, which calls `html.escape(text, quote=False)` unless `--html-safe`
+    is false.
+
+    >>> unescaped("if a &lt; b &amp;&amp; c: R&amp;amp;D"), unescaped("a < b writes &lt;")
+    ('if a < b && c: R&amp;D', 'a < b writes &lt;')
+    """
+    return text if _NOT_ESCAPED.search(text) else _ESCAPED.sub(lambda match: _SIGNS[match[1]], text)
 
 
 def paragraphs_of(text: str, form: str) -> list[str]:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bertsmith.documents.encodings import UTF_8, undecodable
-from bertsmith.documents.forms import BY_BLANK_LINES, BY_FILES, BY_MARKS, find_form, marks_of, paragraphs_of, texts_of
+from bertsmith.documents.forms import (
+    BY_BLANK_LINES,
+    BY_FILES,
+    BY_MARKS,
+    find_form,
+    marks_of,
+    paragraphs_of,
+    texts_of,
+    unescaped,
+)
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
 from bertsmith.documents.sources import encoding_errors
@@ -29,6 +38,7 @@ class TextBlock:
         division: what divides text into documents, see `forms`.
         column: the column of JSON Lines to read, or "" to detect it.
         split: whether text is split into sentences, or kept as it is (`lines`).
+        escaped: whether it was written by WikiExtractor, which escapes `&`, `<` and `>`.
         drops: whether bytes that are not UTF-8 are dropped and counted, rather than refused.
         read_bytes: the bytes read from disk for it; for documents, their characters.
         language: the name of its language, if text is read by language.
@@ -44,6 +54,7 @@ class TextBlock:
     division: str = BY_FILES
     column: str = ""
     split: bool = True
+    escaped: bool = False
     drops: bool = False
     read_bytes: int = 0
     language: str = ""
@@ -151,7 +162,7 @@ def _documents_of_prose(block: TextBlock, text: str) -> list[Part]:
     has_urls = block.division == BY_MARKS and block.url_column is not None
     urls = ["", *map(url_of_mark, marks_of(text))] if has_urls else [""] * len(texts)
     for one, url in zip(texts, urls, strict=True):
-        paragraphs = paragraphs_of(one, block.form)
+        paragraphs = paragraphs_of(unescaped(one) if block.escaped else one, block.form)
         if block.form == "lines":
             sentences = _filled(paragraphs)
         else:
@@ -178,6 +189,8 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
         elif isinstance(record, dict):
             column = _column(record, block.column, where)
             value = record[column]
+            if block.escaped and isinstance(value, str):
+                value = unescaped(value)
             if block.url_column is not None and block.url_column != column:
                 url = url_of(record.get(block.url_column))
         else:

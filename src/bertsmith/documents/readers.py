@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.documents.encodings import UTF_8, EncodingSettings, Utf8Stream
-from bertsmith.documents.forms import BY_GAPS, FORMS, find_division, find_form
+from bertsmith.documents.forms import BY_GAPS, BY_MARKS, FORMS, find_division, find_form
 from bertsmith.documents.parquet import parquet_blocks
 from bertsmith.documents.parsing import BlockCounts, TextBlock, parse
 from bertsmith.documents.sources import (
@@ -281,6 +281,7 @@ def _file_blocks(source: Source, settings: ReadingSettings, url_column: str | No
                 division=division,
                 column=settings.column,
                 split=settings.form != "lines",
+                escaped=source.kind == "wiki" or division == BY_MARKS,
                 drops=settings.bad_bytes == "drop",
                 read_bytes=stream.count - before,
                 url_column=url_column,
