@@ -39,6 +39,7 @@ def source() -> str:
             ("SPACES", "White space, for cleaning and for splitting.", _set(_spaces())),
             ("PUNCTUATION", "Signs of their own: ASCII signs and categories P*.", _set(_punctuation())),
             ("CHINESE", "Words of their own.", _set(_chinese())),
+            ("WORDS", "What the added token that is a single word cannot touch.", _set(_words())),
             ("ACCENTS", "What the removal of accents removes: category Mn.", _set(_accents())),
             ("CLASSES", "Canonical combining classes other than 0: each run has one.", _classes()),
             (
@@ -83,6 +84,13 @@ def _punctuation() -> list[int]:
 def _chinese() -> list[int]:
     found = _ask(_bert(handle_chinese_chars=True), map(chr, CODES))
     return [code for code, text in zip(CODES, found, strict=True) if text == f" {chr(code)} "]
+
+
+def _words() -> list[int]:
+    asked = tokenizers.Tokenizer(tokenizers.models.WordLevel({"u": 0}, unk_token="u"))
+    asked.add_tokens([tokenizers.AddedToken("ab", single_word=True, normalized=False)])
+    found = asked.encode_batch([f"{chr(code)}ab" for code in CODES])
+    return [code for code, encoding in zip(CODES, found, strict=True) if 1 not in encoding.ids]
 
 
 def _accents() -> list[int]:

@@ -207,8 +207,7 @@ def read_json(path: Path) -> Any:
     """
     require_local(path, "a JSON file")
     try:
-        _require_regular(path)
-        return json.loads(path.read_bytes().decode("utf-8"))
+        return json.loads(regular_bytes(path).decode("utf-8"))
     except FileNotFoundError:
         raise InputError(expected=f"a JSON file at '{path}'", found="no such file", fix="check the path") from None
     except OSError as error:
@@ -219,6 +218,31 @@ def read_json(path: Path) -> Any:
         raise InputError(
             expected=f"JSON in '{path}'", found=f"invalid JSON ({error})", fix="restore the file"
         ) from None
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one if there is no file.
+
+    Raises:
+        InputError: see `read_json`; or the value is not an object.
+    """
+    if not path.exists():
+        return {}
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(expected=f"a JSON object in '{path}'", found=type(value).__name__, fix="restore the file")
+    return value
+
+
+def regular_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InputError: it is a device or a pipe.
+        OSError: it cannot be read.
+    """
+    _require_regular(path)
+    return path.read_bytes()
 
 
 def _require_regular(path: Path) -> None:

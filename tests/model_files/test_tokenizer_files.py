@@ -17,6 +17,7 @@ from bertsmith.model_files.tokenizer_files import read_tokenizer, read_wordpiece
 from bertsmith.model_files.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES
@@ -120,7 +121,9 @@ def test_rules_that_keep_letter_marks_are_read_from_either_file(tmp_path):
     description = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     description["normalizer"]["normalizers"].append({"type": "Lowercase"})
     (tmp_path / "tokenizer.json").write_text(json.dumps(description), encoding="utf-8")
-    assert read_wordpiece(tmp_path, ModelMetadata())[1], "unknown steps: the rules are guessed, and this is said"
+    tokenizer, _ = read_wordpiece(tmp_path, ModelMetadata())
+    assert isinstance(tokenizer, PipelineTokenizer), "steps that are no rules are run as they are"
+    assert tokenizer.encode("THE man").tolist() == [PIECES.index("the"), PIECES.index("man")]
 
 
 def test_the_metadata_takes_precedence_over_other_files(tmp_path):

@@ -314,7 +314,7 @@ def _read_tokenizer(
     metadata.check_vocabulary(vocabulary, folder)
     notes = [padding] if padding else []
     if rules is None and metadata.text_rules is not None:
-        rules, _ = read_rules(folder, {}, vocabulary, metadata)
+        rules, _ = read_rules(folder, vocabulary, metadata)
     elif rules is None:
         rules, guessed = guess_rules(vocabulary, "google")
         notes += guessed

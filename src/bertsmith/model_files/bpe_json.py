@@ -1,4 +1,4 @@
-"""Builds `tokenizer.json` from `vocab.json` and `merges.txt`, for models that were published without one.
+"""Builds `tokenizer.json`: of WordPieces, and from `vocab.json` and `merges.txt` of models published without one.
 
 RoBERTa's is byte-level. That of GPT is lower-cased, and its pieces at the end of a word carry `</w>`; texts are cleaned
 and split as by BERT's basic tokenizer, as `transformers` does. (The original code used ftfy and spaCy, which split some
@@ -12,18 +12,51 @@ from typing import Any
 
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.text_rules_json import normalizer_json, pre_tokenizer_json
-from bertsmith.text.vocabulary import END_OF_WORD, SPECIAL_PIECES, SpecialPieces
+from bertsmith.text.vocabulary import CONTINUATION, END_OF_WORD, SPECIAL_PIECES, SpecialPieces
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
 
 
-def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: SpecialPieces) -> dict[str, Any]:
-    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`."""
+def wordpiece_json(ids: Mapping[str, int], rules: TextRules, special: SpecialPieces) -> dict[str, Any]:
+    """The `tokenizer.json` of WordPieces, with the rows of BERT."""
+    around = (special.cls, special.sep)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, -1)) if piece in ids
+        ],
+        "normalizer": normalizer_json(rules),
+        "pre_tokenizer": pre_tokenizer_json(rules),
+        "post_processor": template_json(
+            around[:1], around[1:], around[1:], {piece: ids.get(piece) for piece in around}, second_segment=1
+        ),
+        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": special.unk,
+            "continuing_subword_prefix": CONTINUATION,
+            "max_input_chars_per_word": rules.max_word_characters,
+            "vocab": dict(ids),
+        },
+    }
+
+
+def byte_level_json(
+    ids: dict[str, int], merges: Sequence[Any], special: SpecialPieces, *, is_spaced: bool = False
+) -> dict[str, Any]:
+    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`.
+
+    Args:
+        ids, special: of the pieces.
+        merges: lines, or pairs of pieces.
+        is_spaced: a text is read as if it began with a space.
+    """
     processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
-    pairs = [line.split(" ") for line in merges if line and not line.startswith("#version")]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": is_spaced, "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
         "truncation": None,
@@ -31,7 +64,12 @@ def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: Special
         "added_tokens": [{**added_json(piece, ids.get(piece)), "lstrip": piece == special.mask} for piece in special],
         "normalizer": None,
         "pre_tokenizer": byte_level,
-        "post_processor": {"type": "RobertaProcessing", **processor, "trim_offsets": True, "add_prefix_space": False},
+        "post_processor": {
+            "type": "RobertaProcessing",
+            **processor,
+            "trim_offsets": True,
+            "add_prefix_space": is_spaced,
+        },
         "decoder": {**byte_level, "add_prefix_space": True},
         "model": {
             "type": "BPE",
@@ -43,12 +81,12 @@ def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: Special
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": ids,
-            "merges": pairs,
+            "merges": _pairs(merges),
         },
     }
 
 
-def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
+def gpt_json(ids: Mapping[str, int], merges: Sequence[Any]) -> dict[str, Any]:
     """The `tokenizer.json` of GPT's BPE, from its `vocab.json` and the lines of `merges.txt`."""
     unknown = ONLY_UNKNOWN.unk
     return {
@@ -70,7 +108,7 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[str]) -> dict[str, Any]:
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": dict(ids),
-            "merges": [line.split(" ") for line in merges if line and not line.startswith("#version")],
+            "merges": _pairs(merges),
         },
     }
 
@@ -95,6 +133,15 @@ def learned_json(ids: Mapping[str, int], merges: Sequence[str], rules: TextRules
     }
 
 
+def _pairs(merges: Sequence[Any]) -> list[Any]:
+    """Merges as pairs of pieces, from the lines of a file or from pairs."""
+    return [
+        one.split(" ") if isinstance(one, str) else one
+        for one in merges
+        if not isinstance(one, str) or (one and not one.startswith("#version"))
+    ]
+
+
 def added_json(piece: str, id: int | None) -> dict[str, Any]:
     """The entry of a special piece among the added ones."""
     return {
@@ -112,7 +159,7 @@ def template_json(
     start: Sequence[str],
     between: Sequence[str],
     end: Sequence[str],
-    ids: Mapping[str, int] | None = None,
+    ids: Mapping[str, int | None] | None = None,
     *,
     second_segment: int = 0,
 ) -> dict[str, Any]:

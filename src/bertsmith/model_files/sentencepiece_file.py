@@ -10,14 +10,13 @@ import base64
 import dataclasses
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import read_json
-from bertsmith.model_files.bpe_json import added_json
-from bertsmith.text.template import Template
+from bertsmith.model_files.bpe_json import BYTE_LEVEL, added_json, template_json
 from bertsmith.text.vocabulary import SpecialPieces
 
 ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"
@@ -114,32 +113,44 @@ def albert_json(file: SentencePieceFile, *, lowercase: bool, keep_accents: bool)
     A comma after a digit is a piece of its own, as in the original code: pieces that end in both are made so improbable
     that other ones are chosen.
     """
+    pieces = [(piece, score - _RARER if _NUMBER_WITH_COMMA.fullmatch(piece) else score) for piece, score in file.pieces]
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    steps = [*albert_steps(lowercase=lowercase, keep_accents=keep_accents), *_table(file)]
+    cls, sep = OF_ALBERT.cls, OF_ALBERT.sep
+    return {
+        **unigram_json(pieces, ids.get("<unk>", 1), steps),
+        "added_tokens": _specials(ids, OF_ALBERT),
+        "post_processor": template_json(
+            [cls], [sep], [sep], {cls: ids.get(cls, 2), sep: ids.get(sep, 3)}, second_segment=1
+        ),
+    }
+
+
+def albert_steps(*, lowercase: bool, keep_accents: bool) -> list[dict[str, Any]]:
+    """The steps before the table of normalization in an ALBERT's tokenizer."""
     before: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": marks}, "content": '"'} for marks in ("``", "''")
     ]
     before += [] if keep_accents else [{"type": "NFKD"}, {"type": "StripAccents"}]
-    before += [{"type": "Lowercase"}] if lowercase else []
-    pieces = [(piece, score - _RARER if _NUMBER_WITH_COMMA.fullmatch(piece) else score) for piece, score in file.pieces]
-    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
-    return _described(
-        pieces,
-        unknown=ids.get("<unk>", 1),
-        normalizers=[*before, *_table(file)],
-        special=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
-        template=Template(start=(ids.get("[CLS]", 2),), between=(ids.get("[SEP]", 3),), end=(ids.get("[SEP]", 3),)),
-    )
+    return before + ([{"type": "Lowercase"}] if lowercase else [])
 
 
 def xlm_roberta_json(file: SentencePieceFile) -> dict[str, Any]:
     """The description of an XLM-RoBERTa's tokenizer, whose ids are those of fairseq."""
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    return _described(
-        [*first, *file.pieces[3:], ("<mask>", 0.0)],
-        unknown=3,
-        normalizers=_table(file),
-        special=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
-        template=Template(start=(0,), between=(2, 2), end=(2,), second_segment=0),
-    )
+    pieces = [*first, *file.pieces[3:], ("<mask>", 0.0)]
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    return {
+        **unigram_json(pieces, 3, _table(file)),
+        "added_tokens": _specials(ids, BYTE_LEVEL),
+        "post_processor": xlm_roberta_template(ids, BYTE_LEVEL),
+    }
+
+
+def xlm_roberta_template(ids: Mapping[str, int], special: SpecialPieces) -> dict[str, Any]:
+    """The post-processor of an XLM-RoBERTa."""
+    cls, sep = special.cls, special.sep
+    return template_json([cls], [sep, sep], [sep], {piece: ids.get(piece) for piece in (cls, sep)})
 
 
 def _table(file: SentencePieceFile) -> list[dict[str, Any]]:
@@ -148,41 +159,36 @@ def _table(file: SentencePieceFile) -> list[dict[str, Any]]:
     return [packed, spaces] if file.charsmap else [spaces]
 
 
-def _described(
-    pieces: list[tuple[str, float]],
-    *,
-    unknown: int,
-    normalizers: list[dict[str, Any]],
-    special: tuple[str, ...],
-    template: Template,
-) -> dict[str, Any]:
-    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
-    metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": "always", "split": True}
-    added = [
-        added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, 0)) if piece in ids
+def _specials(ids: Mapping[str, int], special: SpecialPieces) -> list[dict[str, Any]]:
+    """The special pieces as added tokens; the mask includes the space before it."""
+    return [
+        {**added_json(piece, ids[piece]), "lstrip": piece == special.mask}
+        for piece in sorted(special, key=lambda one: ids.get(one, 0))
+        if piece in ids
     ]
-    for one in added[-1:]:
-        one["lstrip"] = True  # the mask includes the space before it
-    second = template.second_segment
 
-    def of(part: tuple[int, ...], segment: int) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": pieces[id][0], "type_id": segment}} for id in part]
 
-    one, two = ({"Sequence": {"id": name, "type_id": segment}} for name, segment in (("A", 0), ("B", second)))
-    around = [pieces[id][0] for id in (*template.start, *template.end)]
+def unigram_json(
+    pieces: Sequence[Any], unknown: int, normalizers: Sequence[dict[str, Any]], *, is_spaced: bool = True
+) -> dict[str, Any]:
+    """A description without added tokens and template.
+
+    Args:
+        pieces: each with its log-probability.
+        unknown: the id of the unknown piece.
+        normalizers: the steps of normalization.
+        is_spaced: a text is read as if it began with a space.
+    """
+    scheme = "always" if is_spaced else "never"
+    metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": scheme, "split": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": list(normalizers)} if normalizers else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [*of(template.start, 0), one, *of(template.end, 0)],
-            "pair": [*of(template.start, 0), one, *of(template.between, 0), two, *of(template.end, second)],
-            "special_tokens": {piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in around},
-        },
+        "post_processor": None,
         "decoder": metaspace,
         "model": {
             "type": "Unigram",

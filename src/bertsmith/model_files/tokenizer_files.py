@@ -9,80 +9,125 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import ConfigError, InputError, VocabularyError
-from bertsmith.files import read_json, require_file
+from bertsmith.errors import ConfigError, VocabularyError
+from bertsmith.files import read_object, regular_bytes, require_file
 from bertsmith.model_files.bpe_json import (
     BYTE_LEVEL,
     ONLY_UNKNOWN,
     byte_level_json,
     gpt_json,
     template_json,
+    wordpiece_json,
 )
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.tokenizer_classes import (
+    PIPELINE,
+    Switches,
+    bert_rules,
+    class_of,
+    described,
+    kind_of_pieces,
+    special_named,
+)
 from bertsmith.settings import from_dict
+from bertsmith.text.added_tokens import tokens_in
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.text_rules_json import rules_in
+from bertsmith.text.pipeline import PipelineTokenizer, template_of
+from bertsmith.text.template import Template
+from bertsmith.text.text_rules_json import rules_of
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import CLS, END_OF_WORD, UNK, SpecialPieces, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabulary import (
+    CLS,
+    CONTINUATION,
+    END_OF_WORD,
+    SEP,
+    SPECIAL_PIECES,
+    UNK,
+    SpecialPieces,
+    Vocabulary,
+)
+from bertsmith.text.wordpiece import ADDED_TOKENS, WordPieceTokenizer
 
 # Rules with a switch of our own in tokenizer_config.json; transformers ignores it.
 OWN_SWITCHES = ("split_unspaced", "keep_letter_marks")
 
 
-def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceTokenizer | None, list[str]]:
-    """The WordPiece tokenizer of a folder and notes on where its rules come from; None if there is no vocabulary.
+def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder with WordPieces and notes on where its rules come from; None without a vocabulary.
+
+    It is a `WordPieceTokenizer` if the text is cleaned and split by rules that BERT has.
 
     Args:
         metadata: its text rules take precedence over those in other files.
 
     Raises:
         VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
+        CheckpointError: the description cannot be run.
         InputError, ConfigError: a file is damaged.
     """
-    pipeline = read_object(folder / "tokenizer.json")
-    vocabulary = _read_vocabulary(folder, pipeline)
-    if vocabulary is None:
+    path, lines = folder / PIPELINE, folder / "vocab.txt"
+    file, notes = read_object(path), list[str]()
+    vocabulary = Vocabulary.load(lines) if lines.exists() else None
+    source, recorded = f"'{path if file else lines}'", _recorded_rules(folder, metadata)
+    if not file and vocabulary is None:
         return None, []
-    rules, notes = read_rules(folder, pipeline, vocabulary, metadata)
-    return WordPieceTokenizer(vocabulary, rules), notes
+    if not file:
+        assert vocabulary is not None, "one of the two"
+        rules, notes = read_rules(folder, vocabulary, metadata)
+        file = wordpiece_json(vocabulary.index, rules, SPECIAL_PIECES)
+    description = described(folder, file)
+    pieces, whole = _pieces(description, source)
+    if vocabulary is not None and vocabulary.pieces != tuple(pieces[: len(vocabulary)]):
+        raise VocabularyError(
+            expected=f"the same pieces in vocab.txt and tokenizer.json of '{folder}'",
+            found="different ones",
+            fix="remove the file that does not belong to the model",
+        )
+    special = special_named(folder, SPECIAL_PIECES)
+    rows = Vocabulary(pieces, special=special, source=source, whole=whole)
+    stated = rules_of(description) if recorded is None else recorded
+    if stated is None or not (special == SPECIAL_PIECES and _has_rows_of_bert(description, source)):
+        return PipelineTokenizer(description, special, source=source), notes
+    return WordPieceTokenizer(rows, stated, added=tokens_in(description["added_tokens"], source)), notes
 
 
-def read_rules(
-    folder: Path, pipeline: dict[str, Any], vocabulary: Vocabulary, metadata: ModelMetadata
-) -> tuple[TextRules, list[str]]:
-    """The rules of a folder: from the metadata, from the tokenizer's files, or guessed from the vocabulary.
+def _has_rows_of_bert(description: dict[str, Any], source: str) -> bool:
+    """Whether a description has the unknown piece, the mark of continuing pieces, and the rows of BERT."""
+    model = description["model"]
+    if (model.get("unk_token"), model.get("continuing_subword_prefix")) != (UNK, CONTINUATION):
+        return False
+    ids = (model["vocab"].get(piece) for piece in (CLS, SEP))
+    return template_of(description.get("post_processor"), source) == Template.bert(*ids)
+
+
+def _recorded_rules(folder: Path, metadata: ModelMetadata) -> TextRules | None:
+    """The text rules in the metadata; None if there are none.
+
+    Raises:
+        ConfigError: they are no such rules.
+    """
+    values = {name: value for name, value in (metadata.text_rules or {}).items() if name != ADDED_TOKENS}
+    if not values or "tokenizer_json" in values:
+        return None
+    return from_dict(TextRules, values, f"text_rules of '{folder / 'bertsmith.json'}'")
+
+
+def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) -> tuple[TextRules, list[str]]:
+    """The rules of a `vocab.txt`: from the metadata, from `tokenizer_config.json`, or guessed from the vocabulary.
 
     Raises:
         InputError, ConfigError: a file is damaged.
     """
-    if metadata.text_rules is not None:
-        where = f"text_rules of '{folder / 'bertsmith.json'}'"
-        return from_dict(TextRules, metadata.text_rules, where), []
-    switches = read_object(folder / "tokenizer_config.json")
-    found = rules_in(pipeline)
-    for switch, field in (
-        ("do_lower_case", "lowercase"),
-        ("strip_accents", "strip_accents"),
-        ("tokenize_chinese_chars", "split_cjk"),
-        *((name, name) for name in OWN_SWITCHES),
-    ):
-        if switch in switches:
-            found[field] = switches[switch]
-    found = {field: value for field, value in found.items() if value is not None}
-    for field, value in found.items():
-        if not isinstance(value, bool):
-            raise InputError(
-                expected=f"true or false for {field} in the tokenizer files of '{folder}'",
-                found=repr(value),
-                fix="correct it",
-            )
-    if longest := _longest_word(pipeline):
-        found["max_word_characters"] = longest
-    if "lowercase" in found:
-        return TextRules(**found), []
-    return guess_rules(vocabulary)
+    recorded, path = _recorded_rules(folder, metadata), folder / "tokenizer_config.json"
+    if recorded is not None:
+        return recorded, []
+    switches = Switches(read_object(path), path)
+    rules = dataclasses.replace(
+        bert_rules(switches),
+        split_unspaced=switches.is_on("split_unspaced", False),
+        keep_letter_marks=switches.is_on("keep_letter_marks", False),
+    )
+    return (rules, []) if switches.flag("do_lower_case", None) is not None else guess_rules(vocabulary)
 
 
 def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[TextRules, list[str]]:
@@ -92,61 +137,22 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
     return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
 
 
-def content_of(token: Any) -> str | None:
-    """The piece in an entry of `tokenizer_config.json`: a string, or an object with its content."""
-    result = token.get("content") if isinstance(token, dict) else token
-    return result if isinstance(result, str) else None
+def _pieces(description: dict[str, Any], source: str) -> tuple[list[str], int]:
+    """The pieces in order of their ids, and how many of them are only added tokens.
 
-
-def _read_vocabulary(folder: Path, pipeline: dict[str, Any]) -> Vocabulary | None:
-    path = folder / "vocab.txt"
-    lines = Vocabulary.load(path) if path.exists() else None
-    pieces = _pieces(pipeline, folder / "tokenizer.json")
-    if lines is not None and pieces is not None and lines.pieces != tuple(pieces[: len(lines)]):
-        raise VocabularyError(
-            expected=f"the same pieces in vocab.txt and tokenizer.json of '{folder}'",
-            found="different ones",
-            fix="remove the file that does not belong to the model",
-        )
-    if pieces is not None and (lines is None or len(pieces) > len(lines)):
-        return Vocabulary(pieces, source=f"'{folder / 'tokenizer.json'}'")
-    return lines
-
-
-def _pieces(pipeline: dict[str, Any], path: Path) -> list[str] | None:
-    """The pieces in a `tokenizer.json` in order of their ids, added ones included; None if it is not WordPiece."""
-    model = pipeline.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or model.get("type") != "WordPiece":
-        return None
-    ids: dict[Any, Any] = dict(model["vocab"])
-    added = pipeline.get("added_tokens")
-    for token in added if isinstance(added, list) else []:
-        if isinstance(token, dict) and isinstance(token.get("content"), str):
-            ids.setdefault(token["content"], token.get("id"))
+    Raises:
+        VocabularyError: the ids are not consecutive.
+    """
+    words = description["model"]["vocab"]
+    ids = {**words, **{token["content"]: token["id"] for token in description["added_tokens"]}}
     by_id = {id: piece for piece, id in ids.items() if type(id) is int}
     if sorted(by_id) != list(range(len(ids))):
         raise VocabularyError(
-            expected=f"ids 0 to {len(ids) - 1}, each once, in '{path}'",
+            expected=f"ids 0 to {len(ids) - 1}, each once, in {source}",
             found="other ids",
             fix="restore the file, or put the vocab.txt of the model next to it",
         )
-    return [by_id[id] for id in range(len(ids))]
-
-
-def _longest_word(pipeline: dict[str, Any]) -> int | None:
-    model = pipeline.get("model")
-    longest = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
-    return longest if type(longest) is int else None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one if there is no file."""
-    if not path.exists():
-        return {}
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise InputError(expected=f"a JSON object in '{path}'", found=type(value).__name__, fix="restore the file")
-    return value
+    return [by_id[id] for id in range(len(ids))], len(ids) - len(words)
 
 
 Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
@@ -164,23 +170,36 @@ def read_tokenizer(
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    description, lines = read_object(folder / "tokenizer.json"), folder / "vocab.txt"
-    model = description.get("model")
-    model = model if isinstance(model, dict) else {}
+    file, lines = read_object(folder / PIPELINE), folder / "vocab.txt"
+    model = _model_of(file, folder) if file else {}
     kind = model.get("type")
-    if kind == "WordPiece" and CLS not in model.get("vocab", ()):  # as in MPNet
-        return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
-    if kind is None and lines.exists() and CLS.encode() not in lines.read_bytes().splitlines():
+    if kind is None and not file and lines.exists() and CLS.encode() not in regular_bytes(lines).splitlines():
         raise VocabularyError(
             expected=f"a tokenizer.json in '{folder}' for a vocab.txt without {CLS}",
             found="none",
             fix="copy the tokenizer.json of the model",
         )
-    if kind == "WordPiece" or (kind is None and lines.exists()):
+    if kind == "WordPiece" and CLS not in model["vocab"]:  # as in MPNet
+        return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
+    if kind == "WordPiece" or (not file and lines.exists()):
         return read_wordpiece(folder, metadata)
-    if (kind == "BPE" and model.get("end_of_word_suffix")) or (not description and _marks_ends(folder / "vocab.json")):
+    if (kind == "BPE" and model.get("end_of_word_suffix")) or (not file and _marks_ends(folder / "vocab.json")):
         return read_gpt_tokenizer(folder, metadata)
     return read_pipeline(folder, metadata, usual, describe)
+
+
+def _model_of(file: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The model in a `tokenizer.json`.
+
+    Raises:
+        VocabularyError: there is none, or it has no pieces.
+    """
+    model = file.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
+        raise VocabularyError(
+            expected=f"a model with its pieces in '{folder / PIPELINE}'", found="none", fix="restore the file"
+        )
+    return {**model, "type": kind_of_pieces(model)}
 
 
 def _marks_ends(path: Path) -> bool:
@@ -203,29 +222,25 @@ def read_pipeline(
         VocabularyError: a special piece is missing.
         InputError: a file is damaged.
     """
-    special = _special_named(folder, usual)
-    description = read_object(folder / "tokenizer.json")
-    if description:
-        return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
-    older = None if describe is None else describe(folder)
-    if older is not None:
-        return PipelineTokenizer(older[1], special, source=f"'{older[0]}'"), []
-    vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
-    if not (vocabulary.exists() and merges.exists()):
-        return None, []
-    described = byte_level_json(read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
-    return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
+    file, source = read_object(folder / PIPELINE), folder / PIPELINE
+    if not file:
+        special = special_named(folder, usual)
+        older = None if describe is None else describe(folder)
+        vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+        if older is not None:
+            source, file = older
+        elif vocabulary.exists() and merges.exists():
+            source, file = vocabulary, byte_level_json(read_object(vocabulary), _lines(merges), special)
+        else:
+            return None, []
+    _model_of(file, folder)
+    chosen = class_of(folder)
+    special = special_named(folder, usual if chosen is None else chosen.special)
+    return PipelineTokenizer(described(folder, file), special, source=f"'{source}'"), []
 
 
-def _special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
-    """The special pieces that the files of a tokenizer name; the usual ones for what they leave out.
-
-    Raises:
-        InputError: a file is damaged.
-    """
-    config = read_object(folder / "special_tokens_map.json") | read_object(folder / "tokenizer_config.json")
-    named = {field: content_of(config.get(f"{field}_token")) or piece for field, piece in usual._asdict().items()}
-    return SpecialPieces(**named)
+def _lines(path: Path) -> list[str]:
+    return regular_bytes(path).decode("utf-8").splitlines()
 
 
 def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
@@ -239,18 +254,18 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     Raises:
         BertsmithError: as for `read_wordpiece` and `read_pipeline`.
     """
-    description, vocabulary = read_object(folder / "tokenizer.json"), folder / "vocab.json"
-    source = folder / "tokenizer.json"
+    description, vocabulary = read_object(folder / PIPELINE), folder / "vocab.json"
+    source = folder / PIPELINE
     if not description and vocabulary.exists() and not (folder / "vocab.txt").exists():
         require_file(folder / "merges.txt", "the merges of the vocabulary next to it")
-        merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()
-        description, source = gpt_json(read_object(vocabulary), merges), vocabulary
+        description, source = gpt_json(read_object(vocabulary), _lines(folder / "merges.txt")), vocabulary
     model = description.get("model")
     if not (isinstance(model, dict) and model.get("type") == "BPE"):
         return read_tokenizer(folder, metadata)
+    description = described(folder, description)
     if description.get("post_processor") is None:
         description = {**description, "post_processor": template_json([], [], [])}
-    return PipelineTokenizer(description, _special_named(folder, ONLY_UNKNOWN), source=f"'{source}'"), []
+    return PipelineTokenizer(description, special_named(folder, ONLY_UNKNOWN), source=f"'{source}'"), []
 
 
 def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
@@ -265,7 +280,7 @@ def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
             found="a tokenizer defined by its tokenizer.json",
             fix="leave the option out; the file defines how text is cleaned",
         )
-    return WordPieceTokenizer(tokenizer.vocabulary, rules)
+    return WordPieceTokenizer(tokenizer.vocabulary, rules, added=tokenizer.added)
 
 
 def lowercased(tokenizer: Tokenizer) -> Tokenizer:
@@ -273,7 +288,7 @@ def lowercased(tokenizer: Tokenizer) -> Tokenizer:
     if isinstance(tokenizer, WordPieceTokenizer):
         before = tokenizer.rules
         rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        return WordPieceTokenizer(tokenizer.vocabulary, rules)
+        return WordPieceTokenizer(tokenizer.vocabulary, rules, added=tokenizer.added)
     assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
     steps = [{"type": "Lowercase"}, tokenizer.description.get("normalizer")]
     normalizer = {"type": "Sequence", "normalizers": [step for step in steps if step is not None]}

@@ -10,13 +10,11 @@ from typing import Any
 
 from bertsmith.files import write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model_files.bpe_json import added_json, template_json
+from bertsmith.model_files.bpe_json import wordpiece_json
 from bertsmith.model_files.tokenizer_files import OWN_SWITCHES
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 
@@ -24,26 +22,8 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     """The content of `tokenizer.json`."""
     vocabulary, rules = tokenizer.vocabulary, tokenizer.rules
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            added_json(piece, vocabulary.index[piece])
-            for piece in sorted(SPECIAL_PIECES, key=vocabulary.index.__getitem__)
-        ],
-        "normalizer": normalizer_json(rules),
-        "pre_tokenizer": pre_tokenizer_json(rules),
-        "post_processor": template_json(
-            [CLS], [SEP], [SEP], {piece: vocabulary.index[piece] for piece in (CLS, SEP)}, second_segment=1
-        ),
-        "decoder": {"type": "WordPiece", "prefix": CONTINUATION, "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": UNK,
-            "continuing_subword_prefix": CONTINUATION,
-            "max_input_chars_per_word": rules.max_word_characters,
-            "vocab": dict(vocabulary.index),
-        },
+        **wordpiece_json(vocabulary.words, rules, vocabulary.special),
+        "added_tokens": [token.to_json() for token in sorted(tokenizer.added, key=lambda token: token.id)],
     }
 
 

@@ -122,6 +122,10 @@ class _HuggingFace(Characters):
     def is_whitespace(self, character: str) -> bool:
         return _has(tables.SPACES, character)
 
+    def is_word(self, character: str) -> bool:
+        """True for letters, digits, marks and what else a word consists of."""
+        return _has(tables.WORDS, character)
+
     def combining(self, character: str) -> int:
         return _classes().get(ord(character), 0)
 
@@ -133,7 +137,7 @@ class _HuggingFace(Characters):
 
 
 PYTHON: Characters = _Python()
-HUGGINGFACE: Characters = _HuggingFace()
+HUGGINGFACE = _HuggingFace()
 
 
 def characters_of(control_rule: str) -> Characters:

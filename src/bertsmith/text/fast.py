@@ -130,12 +130,12 @@ class FastEncoder:
         longest = min(LONGEST, self._rules.max_word_characters)
         words = {
             piece.encode(): id
-            for piece, id in self._vocabulary.index.items()
+            for piece, id in self._vocabulary.words.items()
             if piece.isascii() and piece.isalnum() and len(piece) <= longest
             if not self._rules.lowercase or piece == piece.lower()
         }
         signs = [chr(code) for code in range(33, 127) if not chr(code).isalnum()]
-        return words | {sign.encode(): self._vocabulary.index.get(sign, self._vocabulary.unk_id) for sign in signs}
+        return words | {sign.encode(): self._vocabulary.words.get(sign, self._vocabulary.unk_id) for sign in signs}
 
     def _look_up(self, block: Block) -> _Found:
         units = self._finder.find(block.data, block.borders)

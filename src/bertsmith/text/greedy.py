@@ -40,10 +40,10 @@ class Segmenter:
     def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
         self.unk_id = vocabulary.unk_id
         self.max_word_characters = max_word_characters
-        self._initial = vocabulary.index
+        self._initial = vocabulary.words
         self._inner = {
             piece[len(CONTINUATION) :]: id
-            for piece, id in vocabulary.index.items()
+            for piece, id in vocabulary.words.items()
             if piece.startswith(CONTINUATION) and piece != CONTINUATION
         }
         # Longer slices need not be tried, so the cost of a long word is at most its length times this.
@@ -87,7 +87,7 @@ class BatchSegmenter:
     def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
         self.unk_id = vocabulary.unk_id
         self.max_word_characters = max_word_characters
-        pieces = {piece.encode(): id for piece, id in vocabulary.index.items()}
+        pieces = {piece.encode(): id for piece, id in vocabulary.words.items()}
         mark = CONTINUATION.encode()
         self.initial = PieceTable(pieces)
         self.inner = PieceTable({p[len(mark) :]: id for p, id in pieces.items() if p.startswith(mark) and p != mark})

@@ -28,6 +28,7 @@ NAMED = (*RULES, "unspaced")
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ASCII_SPACES = str.maketrans("\t\n\r", "   ")
 _SLOW = "\0"  # stands for a character that needs the path with offsets; no cleaned text contains it
 
 
@@ -170,7 +171,7 @@ def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
     for part in text.split(" "):
         plain = part.translate(whole)
         if _SLOW in plain:
-            ordered += [token.text for token in _tokens_between_spaces(part, rules)]
+            ordered += _slow_words(part, rules)
         else:
             ordered += plain.split()
     return ordered
@@ -183,7 +184,13 @@ def _words_with_letter_marks(text: str, rules: TextRules) -> list[str]:
         words = without_accents(cleaned).translate(_last_steps(rules.control_rule, strips=False))
         if _SLOW not in words:
             return words.split()
-    return [token.text for token in _tokens_between_spaces(text, rules)]
+    return _slow_words(text, rules)
+
+
+def _slow_words(text: str, rules: TextRules) -> list[str]:
+    """The words of the path with offsets, before `split_unspaced`."""
+    plain = dataclasses.replace(rules, split_unspaced=False)
+    return [token.text for token in basic_tokens_with_offsets(text, plain)]
 
 
 def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
@@ -195,18 +202,39 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     >>> basic_tokens_with_offsets("İs", TextRules())
     [BasicToken(text='is', starts=[0, 1], ends=[1, 2])]
     """
-    tokens = _tokens_between_spaces(text, rules)
-    if not rules.split_unspaced:
-        return tokens
-    return [
-        BasicToken(token.text[start:end], token.starts[start:end], token.ends[start:end])
-        for token in tokens
-        for start, end in part_spans(token.text)
-    ]
+    return tokens_of_normalized(normalized_with_origins(text, rules), rules)
 
 
-def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
-    """The basic tokens with origins, before `split_unspaced`."""
+class Normalized(NamedTuple):
+    """A text after the steps before it is split; character k comes from `starts[k]` to `ends[k]` of the original."""
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+    def part(self, start: int, end: int) -> "Normalized":
+        """Some of its characters."""
+        return Normalized(self.text[start:end], self.starts[start:end], self.ends[start:end])
+
+
+def normalized(text: str, rules: TextRules) -> str:
+    r"""The text after all steps but the splitting into words; white space is a space.
+
+    >>> normalized("Héllo\t中!", TextRules())
+    'hello  中 !'
+    """
+    if text.isascii():
+        text = _DROPPED_ASCII.sub("", text).translate(_ASCII_SPACES)
+        return text.lower() if rules.lowercase else text
+    if rules.control_rule == "huggingface" and not rules.keeps_letter_marks:
+        whole = text.translate(_all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk, splits=False))
+        if _SLOW not in whole:
+            return whole
+    return normalized_with_origins(text, rules).text
+
+
+def normalized_with_origins(text: str, rules: TextRules) -> Normalized:
+    """The same text as `normalized`, with the origin of every character."""
     known = characters_of(rules.control_rule)
     cleaning = _first_steps(rules.control_rule, rules.split_cjk)
     characters: list[str] = []
@@ -233,22 +261,34 @@ def _tokens_between_spaces(text: str, rules: TextRules) -> list[BasicToken]:
             pairs = [pair for pair in pairs if not known.is_accent(pair[0])]
             characters, origins = [part for part, _ in pairs], [origin for _, origin in pairs]
             ends = [origin + 1 for origin in origins]
+    return Normalized("".join(characters), origins, ends)
+
+
+def tokens_of_normalized(found: Normalized, rules: TextRules) -> list[BasicToken]:
+    """The basic tokens of a normalized text, or of a part of one."""
+    known, (text, starts, ends) = characters_of(rules.control_rule), found
     tokens: list[BasicToken] = []
     begin = 0  # of the open word
 
     def close(end: int) -> None:
         if begin < end:
-            tokens.append(BasicToken("".join(characters[begin:end]), origins[begin:end], ends[begin:end]))
+            tokens.append(BasicToken(text[begin:end], starts[begin:end], ends[begin:end]))
 
-    for place, character in enumerate(characters):
+    for place, character in enumerate(text):
         is_sign = known.is_punctuation(character)
         if is_sign or character.isspace():
             close(place)
             if is_sign:
-                tokens.append(BasicToken(character, [origins[place]], [ends[place]]))
+                tokens.append(BasicToken(character, [starts[place]], [ends[place]]))
             begin = place + 1
-    close(len(characters))
-    return tokens
+    close(len(text))
+    if not rules.split_unspaced:
+        return tokens
+    return [
+        BasicToken(token.text[start:end], token.starts[start:end], token.ends[start:end])
+        for token in tokens
+        for start, end in part_spans(token.text)
+    ]
 
 
 def _decomposed(characters: list[str], origins: list[int], known: Characters) -> list[tuple[str, int]]:
@@ -345,8 +385,10 @@ def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
 
 
 @functools.cache
-def _all_steps(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
+def _all_steps(lowercase: bool, strips: bool, split_cjk: bool, *, splits: bool = True) -> _Translation:
     """All steps of the rules `huggingface`, which look at each character alone, but for the order of marks.
+
+    With `splits`, signs get spaces around them.
 
     A mark that stays although accents are removed, and that NFD may move, becomes `_SLOW`.
     """
@@ -358,6 +400,6 @@ def _all_steps(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
             text = "".join(part for one in text for part in known.decompose(one) if not known.is_accent(part))
             if any(map(known.combining, text)):
                 return _SLOW
-        return "".join(f" {one} " if known.is_punctuation(one) else one for one in text)
+        return "".join(f" {one} " if splits and known.is_punctuation(one) else one for one in text)
 
     return _Translation(entry)

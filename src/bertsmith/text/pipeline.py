@@ -52,7 +52,7 @@ class PipelineTokenizer(Tokenizer):
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
         self.vocabulary = Vocabulary(names, special=special, source=source)
         self.rules = _rules(description)
-        self.template = _template(description.get("post_processor"), source)
+        self.template = template_of(description.get("post_processor"), source)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.description, self.vocabulary.special, self.source)
@@ -198,11 +198,11 @@ def _lowercases(normalizer: dict[str, Any] | None) -> bool:
     return kind == "Lowercase" or bool(normalizer.get("lowercase")) or any(_lowercases(one) for one in inner)
 
 
-def _template(processor: Any, source: str) -> Template:
+def template_of(processor: Any, source: str) -> Template:
     """The template in a post-processor.
 
     Raises:
-        CheckpointError: it does not surround texts with special tokens.
+        CheckpointError: it does not surround texts with special tokens, or in a way that no `Template` states.
     """
     kind = processor.get("type") if isinstance(processor, dict) else None
     if kind in ("RobertaProcessing", "BertProcessing"):
@@ -211,21 +211,38 @@ def _template(processor: Any, source: str) -> Template:
         between = sep if is_bert else sep + sep
         return Template(start=cls, between=between, end=sep, second_segment=1 if is_bert else 0)
     if kind == "TemplateProcessing":
-        parts: list[tuple[int, ...]] = [()]
-        segment = 0
-        for item in processor["pair"]:
-            if "Sequence" in item:
-                parts.append(())
-                segment = int(item["Sequence"].get("type_id", 0))
-            else:
-                parts[-1] += tuple(processor["special_tokens"][item["SpecialToken"]["id"]]["ids"])
-        if len(parts) == 3:
-            return Template(start=parts[0], between=parts[1], end=parts[2], second_segment=segment)
+        one, two = (_written(processor, form) for form in ("single", "pair"))
+        if [text for text, _, _ in one[1::2]] == ["A"] and [text for text, _, _ in two[1::2]] == ["A", "B"]:
+            segment = two[3][1]
+            result = Template(start=two[0][2], between=two[2][2], end=two[4][2], second_segment=segment)
+            segments = [part[1] for part in two if part[0] or part[2]]
+            expected = [part for part, ids in zip((0, 0, 0, segment, segment), two, strict=True) if ids[0] or ids[2]]
+            is_same = (one[0][2], one[2][2]) == (result.start, result.end) and not any(part[1] for part in one)
+            if is_same and segments == expected:
+                return result
     inner = [one for one in processor.get("processors", []) if one["type"].endswith("Processing")] if kind else []
     if len(inner) == 1:
-        return _template(inner[0], source)
+        return template_of(inner[0], source)
     raise CheckpointError(
         expected=f"a post-processor in {source} that adds the special tokens of a row",
         found=repr(kind),
         fix="use the tokenizer.json that was published with the model",
     )
+
+
+def _written(processor: dict[str, Any], form: str) -> list[tuple[str, int, tuple[int, ...]]]:
+    """The parts of a template, special tokens and texts in turn: (the name of a text, segment, ids).
+
+    The segment of special tokens in different ones is -1.
+    """
+    parts: list[tuple[str, int, tuple[int, ...]]] = [("", 0, ())]
+    for item in processor[form]:
+        (said,) = item.values()
+        segment = int(said.get("type_id", 0))
+        if "Sequence" in item:
+            parts += [(str(said["id"]), segment, ()), ("", 0, ())]
+            continue
+        _, before, ids = parts[-1]
+        new = tuple(processor["special_tokens"][said["id"]]["ids"])
+        parts[-1] = ("", segment if segment == before or not ids else -1, ids + new)
+    return parts

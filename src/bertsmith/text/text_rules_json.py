@@ -23,7 +23,7 @@ def normalizer_json(rules: TextRules) -> dict[str, Any]:
         "strip_accents": False if rules.keeps_letter_marks else rules.strip_accents,
         "lowercase": rules.lowercase,
     }
-    before = [] if is_plain else [_replace(_GOOGLE_DROPS, ""), _replace(_GOOGLE_SPACES, " ")]
+    before = [] if is_plain else _google_steps()
     after = _only_accents() if rules.keeps_letter_marks else []
     return {"type": "Sequence", "normalizers": [*before, bert, *after]} if before or after else bert
 
@@ -46,7 +46,10 @@ def rules_in(description: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(normalizer, dict):
         return found
     steps = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
-    first, *others = steps if isinstance(steps, list) and steps else [None]
+    steps = steps if isinstance(steps, list) else []
+    if steps[:2] == _google_steps():
+        found["control_rule"], steps = "google", steps[2:]
+    first, *others = steps or [None]
     if isinstance(first, dict) and first.get("type") == "BertNormalizer" and others in ([], _only_accents()):
         found |= {
             "lowercase": first.get("lowercase"),
@@ -54,8 +57,23 @@ def rules_in(description: dict[str, Any]) -> dict[str, Any]:
             "split_cjk": first.get("handle_chinese_chars"),
         }
         if others:
-            found |= {"strip_accents": True, "keep_letter_marks": True}
+            found |= {"strip_accents": None if first.get("lowercase") else True, "keep_letter_marks": True}
     return found
+
+
+def rules_of(description: dict[str, Any]) -> TextRules | None:
+    """The text rules whose steps are those of a `tokenizer.json` with WordPieces; None if there are no such rules."""
+    stated, longest = rules_in(description), description["model"].get("max_input_chars_per_word")
+    flags = (stated.get(name) for name in ("lowercase", "split_cjk"))
+    if not all(isinstance(flag, bool) for flag in flags) or type(longest) is not int or longest < 1:
+        return None
+    rules = TextRules(**stated, max_word_characters=longest)
+    steps = (normalizer_json(rules), pre_tokenizer_json(rules))
+    return rules if steps == (description.get("normalizer"), description.get("pre_tokenizer")) else None
+
+
+def _google_steps() -> list[dict[str, Any]]:
+    return [_replace(_GOOGLE_DROPS, ""), _replace(_GOOGLE_SPACES, " ")]
 
 
 def _only_accents() -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ The file has the format that BERT was published with: one piece per line; its id
 line end is stripped from a line; the Chinese vocabulary contains pieces that are white space.
 """
 
-import errno
 import functools
 import re
 import unicodedata
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.errors import InputError, VocabularyError, reason_of
-from bertsmith.files import atomic_file, digest_bytes
+from bertsmith.files import atomic_file, digest_bytes, regular_bytes
 from bertsmith.text.characters import HUGGINGFACE
 from bertsmith.text.letter_marks import is_accent
 
@@ -53,16 +52,22 @@ class Vocabulary:
         pieces: all pieces in the order of their ids.
         special: the special pieces.
         source: the name of this vocabulary in error messages, such as the path of its file.
+        whole: number of pieces at the end that are never part of a word: added tokens that are no WordPieces.
 
     Raises:
         VocabularyError: a special piece is missing, or a piece is empty, occurs twice or contains a line end.
     """
 
     def __init__(
-        self, pieces: Sequence[str], *, special: SpecialPieces = SPECIAL_PIECES, source: str = "the vocabulary"
+        self,
+        pieces: Sequence[str],
+        *,
+        special: SpecialPieces = SPECIAL_PIECES,
+        source: str = "the vocabulary",
+        whole: int = 0,
     ) -> None:
         self.pieces = tuple(pieces)
-        self.special = special
+        self.special, self.whole = special, whole
         self.index = {piece: id for id, piece in enumerate(self.pieces)}
         _check(self.pieces, self.index, special, source)
         # What the vocabulary does not have is unknown to it.
@@ -93,9 +98,7 @@ class Vocabulary:
         """
         path = Path(path)
         try:
-            if path.is_char_device():
-                raise OSError(errno.EINVAL, "a device")
-            data = path.read_bytes()
+            data = regular_bytes(path)
         except OSError as error:
             raise InputError(
                 expected=f"a vocabulary at '{path}'",
@@ -118,6 +121,11 @@ class Vocabulary:
         """Writes the pieces to `path`, one per line; `digest` is the digest of these bytes."""
         with atomic_file(Path(path)) as file:
             file.write(self._file_bytes())
+
+    @functools.cached_property
+    def words(self) -> dict[str, int]:
+        """The ids of the pieces that words consist of."""
+        return {piece: self.index[piece] for piece in self.pieces[: -self.whole]} if self.whole else self.index
 
     @functools.cached_property
     def spare_ids(self) -> tuple[int, ...]:

@@ -6,23 +6,31 @@ every string all of them return the pieces of `basic_tokens` split by `Segmenter
 """
 
 import functools
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from bertsmith.text.added_tokens import AddedToken, AddedTokens, special_tokens_of
 from bertsmith.text.blocks import Strings, is_arrow
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
-from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.normalize import (
+    BasicToken,
+    TextRules,
+    basic_tokens,
+    basic_tokens_with_offsets,
+    normalized,
+    normalized_with_origins,
+    tokens_of_normalized,
+)
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
-from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, casing_mismatch, lost_letter_marks
+from bertsmith.text.vocabulary import CONTINUATION, Vocabulary, casing_mismatch, lost_letter_marks
 
-_SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
+ADDED_TOKENS = "added_tokens"  # the name of added tokens in records
 # Longer words hardly ever recur and must not fill the cache.
 _LONGEST_REMEMBERED = 64
 # From this many characters on, the fast path is faster than the plain one.
@@ -35,9 +43,11 @@ class WordPieceTokenizer(Tokenizer):
     Args:
         vocabulary: the pieces.
         rules: how text is cleaned and split into words.
+        added: the added tokens, special pieces among them; by default these alone.
         cache_entries: maximum number of words cached with their pieces; about 100 bytes each.
         threads: threads for `encode_batch`; by default one for each core that this process may use.
 
+    >>> from bertsmith.text.vocabulary import SPECIAL_PIECES
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
     >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
     >>> tokenizer.tokenize("UNwantéd,running")
@@ -51,6 +61,7 @@ class WordPieceTokenizer(Tokenizer):
         vocabulary: Vocabulary,
         rules: TextRules | None = None,
         *,
+        added: Sequence[AddedToken] | None = None,
         cache_entries: int = 500_000,
         threads: int | None = None,
     ) -> None:
@@ -59,18 +70,27 @@ class WordPieceTokenizer(Tokenizer):
         self.template = Template.bert(vocabulary.cls_id, vocabulary.sep_id)
         self.cache_entries = cache_entries
         self.threads = threads
+        self.added = tuple(special_tokens_of(vocabulary) if added is None else added)
+        self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules))
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
         self._memo: dict[str, tuple[int, ...]] = {}
         self._fast: FastEncoder | None = None
         self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.vocabulary, self.rules, self.cache_entries, self.threads)
+        return _rebuild, (self.vocabulary, self.rules, self.added, self.cache_entries, self.threads)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The text rules."""
-        return self.rules.record()
+        """The text rules, and the added tokens if there are others than the special pieces."""
+        return self.rules.record() | self.more_tokens
+
+    @property
+    def more_tokens(self) -> dict[str, Any]:
+        """The added tokens under their name, as plain values; empty if they are the special pieces alone."""
+        if self.added == special_tokens_of(self.vocabulary):
+            return {}
+        return {ADDED_TOKENS: [token.to_json() for token in self.added]}
 
     @property
     def casing_problem(self) -> str | None:
@@ -96,20 +116,18 @@ class WordPieceTokenizer(Tokenizer):
             special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
-        if special_tokens and _has_special_piece(texts):
-            return self._encode_around_specials(texts)
-        if _is_small(texts):
-            plain = texts.to_pylist() if is_arrow(texts) else texts
-            return Encoded.from_rows([self._ids(text or "") for text in plain])
-        return self._fast_encoder().encode(texts)
+        specials = bool(special_tokens)
+        if self._finds_added(specials) and self._may_have_added(texts):
+            return self._encode_around_added(texts, special_tokens)
+        return self._encode_ordinary(texts)
 
     def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch` for `special_tokens`."""
         if len(text) >= _SMALL:
             return self.encode_batch([text], special_tokens=special_tokens).ids
         ids: list[int] = []
-        for part, special in _parts(text, special_tokens):
-            ids += [self.vocabulary.index[part]] if special else self._ids(part)
+        for segment in self._segments(text, special_tokens):
+            ids += self._ids(segment) if isinstance(segment, str) else segment
         return np.array(ids, dtype=np.int32)
 
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
@@ -119,24 +137,15 @@ class WordPieceTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
         """The ids of one text with character offsets."""
         ids, starts, ends = [], [], []
-        position = 0
-        for part, special in _parts(text, special_tokens):
-            if special:
-                ids.append(self.vocabulary.index[part])
-                starts.append(position)
-                ends.append(position + len(part))
-            else:
-                for word in basic_tokens_with_offsets(part, self.rules):
-                    for id, first, last in self._segmenter.pieces(word.text):
-                        ids.append(id)
-                        starts.append(position + min(word.starts[first:last]))
-                        ends.append(position + max(word.ends[first:last]))
-            position += len(part)
+        for start, end, id in self._placed(text, special_tokens):
+            ids.append(id)
+            starts.append(start)
+            ends.append(end)
         return Pieces(*(np.array(column, dtype=np.int32) for column in (ids, starts, ends)))
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
         """The ids of many texts with character offsets."""
-        return self._offsets.encode(texts)
+        return self._offsets.encode(texts, in_chunks=not self._finds_added(False))
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
         """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
@@ -146,6 +155,7 @@ class WordPieceTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
         """The pieces of `ids` joined into words, with one space between words.
 
+        >>> from bertsmith.text.vocabulary import SPECIAL_PIECES
         >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "un", "##want", "##ed"]))
         >>> tokenizer.decode([2, 5, 6, 7, 3, 5]), tokenizer.decode([2, 5, 6, 3], skip_special=False)
         ('unwanted un', '[CLS] unwant [SEP]')
@@ -184,21 +194,91 @@ class WordPieceTokenizer(Tokenizer):
             )
         return self._fast
 
-    def _encode_around_specials(self, texts: Strings) -> Encoded:
-        """The ids of texts with special pieces: encodes the parts between them, then inserts their ids."""
+    def _finds_added(self, specials: bool) -> bool:
+        """Whether a text may have added tokens other than ordinary text; `specials` as for `Finder.wanted`."""
+        return self._added.raw.wanted(specials=specials) or self._added.normalized.wanted(specials=specials)
+
+    def _may_have_added(self, texts: Strings) -> bool:
+        """Whether an added token may be in some text."""
+        if is_arrow(texts) or self._added.normalized.wanted(specials=True):
+            return True
+        # Texts with a line feed between them: at most a token with line feeds arises where two texts meet.
+        return self._added.raw.may_find("\n".join(texts))
+
+    def _segments(self, text: str, special_tokens: SpecialTokens) -> list[str | list[int]]:
+        """The text as parts without added tokens, and lists of ids."""
+        specials = bool(special_tokens)
+        if not self._finds_added(specials):
+            return [text]
+        segments: list[str | list[int]] = []
+        within = self._added.normalized
+        for start, end, token in self._added.raw.parts(text, specials=specials):
+            part = text[start:end]
+            if token is not None:
+                segments.append([token.id])
+            elif within.wanted(specials=specials) and within.may_find(normalized(part, self.rules)):
+                segments.append([id for _, _, id in self._placed_within(part, 0, specials)])
+            else:
+                segments.append(part)
+        return segments
+
+    def _placed(self, text: str, special_tokens: SpecialTokens) -> Iterator[tuple[int, int, int]]:
+        """(first character, one past the last, id) of each piece."""
+        specials = bool(special_tokens)
+        if not self._finds_added(specials):
+            yield from self._placed_within(text, 0, specials)
+            return
+        for start, end, token in self._added.raw.parts(text, specials=specials):
+            if token is not None:
+                yield start, end, token.id
+            else:
+                yield from self._placed_within(text[start:end], start, specials)
+
+    def _placed_within(self, part: str, begin: int, specials: bool) -> Iterator[tuple[int, int, int]]:
+        """The same for a part of a text that starts at `begin`, in which only normalized tokens are left."""
+        if not self._added.normalized.wanted(specials=specials):
+            yield from self._placed_words(basic_tokens_with_offsets(part, self.rules), begin)
+            return
+        whole = normalized_with_origins(part, self.rules)
+        for start, end, token in self._added.normalized.parts(whole.text, specials=specials):
+            inside = whole.part(start, end)
+            if token is not None:
+                yield begin + min(inside.starts), begin + max(inside.ends), token.id
+            else:
+                yield from self._placed_words(tokens_of_normalized(inside, self.rules), begin)
+
+    def _placed_words(self, words: Iterable[BasicToken], begin: int) -> Iterator[tuple[int, int, int]]:
+        for word in words:
+            for id, first, last in self._segmenter.pieces(word.text):
+                yield begin + min(word.starts[first:last]), begin + max(word.ends[first:last]), id
+
+    def _encode_ordinary(self, texts: Strings) -> Encoded:
+        """The ids of texts without added tokens."""
+        if _is_small(texts):
+            plain = texts.to_pylist() if is_arrow(texts) else texts
+            return Encoded.from_rows([self._ids(text or "") for text in plain])
+        return self._fast_encoder().encode(texts)
+
+    def _encode_around_added(self, texts: Strings, special_tokens: SpecialTokens) -> Encoded:
+        """The ids of texts with added tokens: encodes the parts between them, then inserts their ids."""
         strings = texts.to_pylist() if is_arrow(texts) else texts
-        rows = [_parts(text or "", True) for text in strings]
-        between = self.encode_batch([part for row in rows for part, special in row if not special])
-        ids = [self.vocabulary.index[part] for row in rows for part, special in row if special]
-        # A text with k special pieces has k + 1 parts between them.
-        num_parts = np.array([len(row) // 2 + 1 for row in rows], dtype=np.int64)
-        ends = np.cumsum(num_parts)
-        is_last = np.zeros(len(between), dtype=np.bool_)
-        is_last[ends - 1] = True
-        before = between.offsets[1:][~is_last]
+        rows = [self._segments(text or "", special_tokens) for text in strings]
+        between = self._encode_ordinary([part for row in rows for part in row if isinstance(part, str)])
+        ids, before, parts = list[int](), list[int](), 0
+        num_parts, num_inserted = list[int](), list[int]()
+        for row in rows:
+            for part in row:
+                if isinstance(part, str):
+                    parts += 1
+                else:
+                    ids += part
+                    before += [parts] * len(part)
+            num_parts.append(parts)
+            num_inserted.append(len(ids))
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-        offsets[1:] = between.offsets[ends] + np.cumsum(num_parts - 1)
-        return Encoded(np.insert(between.ids, before, ids).astype(np.int32), offsets)
+        offsets[1:] = between.offsets[num_parts] + np.array(num_inserted, dtype=np.int64)
+        inserted = np.insert(between.ids, between.offsets[before], np.array(ids, dtype=np.int32))
+        return Encoded(inserted.astype(np.int32), offsets)
 
 
 class OffsetEncoder:
@@ -215,15 +295,20 @@ class OffsetEncoder:
         self._pieces, self._most_entries = encode, most_entries
         self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
 
-    def encode(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of all texts, with the first character of each piece and one past its last, int64 [P]."""
+    def encode(self, texts: Sequence[str], *, in_chunks: bool = True) -> EncodedWithOffsets:
+        """The ids of all texts, with the first character of each piece and one past its last, int64 [P].
+
+        Args:
+            texts: the texts.
+            in_chunks: False if a piece may contain a space.
+        """
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
         shifts, counts, lengths = [], [], [0]
         for text in texts:
             position = 0
-            for part in text.split(" "):
+            for part in text.split(" ") if in_chunks else (text,):
                 if part:
                     found = self._memo.get(part) or self._encode(part)
                     ids += found[0]
@@ -247,31 +332,17 @@ class OffsetEncoder:
         return result
 
 
-def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threads: int | None) -> WordPieceTokenizer:
-    return WordPieceTokenizer(vocabulary, rules, cache_entries=cache_entries, threads=threads)
+def _rebuild(
+    vocabulary: Vocabulary,
+    rules: TextRules,
+    added: tuple[AddedToken, ...],
+    cache_entries: int,
+    threads: int | None,
+) -> WordPieceTokenizer:
+    return WordPieceTokenizer(vocabulary, rules, added=added, cache_entries=cache_entries, threads=threads)
 
 
 def _is_small(texts: Strings) -> bool:
     if is_arrow(texts):
         return bool(texts.nbytes < _SMALL)
     return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
-
-
-def _has_special_piece(texts: Strings) -> bool:
-    """Whether a special piece may be in some text."""
-    if is_arrow(texts):
-        return True
-    # The pieces contain no space, so none arises where two texts meet.
-    joined = " ".join(texts)
-    return any(piece in joined for piece in SPECIAL_PIECES)
-
-
-def _parts(text: str, special_tokens: SpecialTokens) -> list[tuple[str, bool]]:
-    """The text split at special pieces: (part, whether it is a special piece), with ordinary parts at both ends."""
-    if not special_tokens or "[" not in text:
-        return [(text, False)]
-    parts, position = [], 0
-    for match in _SPECIAL.finditer(text):
-        parts += [(text[position : match.start()], False), (match.group(), True)]
-        position = match.end()
-    return [*parts, (text[position:], False)]
