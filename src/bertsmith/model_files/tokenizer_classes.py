@@ -29,6 +29,7 @@ FILES = (_CONFIG, _MAP, _ADDED, PIPELINE)
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
+_ENDS = (BYTE_LEVEL.cls, BYTE_LEVEL.sep)
 _OF_MPNET = BYTE_LEVEL._replace(unk=UNK)
 
 Json = dict[str, Any]
@@ -60,12 +61,21 @@ class TokenizerClass(NamedTuple):
     Attributes:
         special: its special pieces, if the files name no others.
         model: the kind of its pieces.
-        build: returns the description, given that in the file, the switches, and the special pieces.
+        ends: its pieces for the beginning and the end of a text.
+        build: returns the description, given that in the file, the switches, and the special pieces: those of a row,
+            and the same with the pieces for the ends of a text around a row.
     """
 
     special: SpecialPieces
     model: str
-    build: Callable[[Json, Switches, SpecialPieces], Json]
+    ends: tuple[str, str]
+    build: Callable[[Json, Switches, SpecialPieces, SpecialPieces], Json]
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """Its pieces by their names in `tokenizer_config.json`."""
+        ends = dict(zip(("bos", "eos"), self.ends, strict=True))
+        return {f"{name}_token": piece for name, piece in (ends | self.special._asdict()).items() if piece}
 
 
 def bert_rules(switches: Switches) -> TextRules:
@@ -77,11 +87,11 @@ def bert_rules(switches: Switches) -> TextRules:
     )
 
 
-def _bert(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _bert(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     return wordpiece_json(file["model"]["vocab"], bert_rules(switches), special)
 
 
-def _mpnet(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _mpnet(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     ids = file["model"]["vocab"]
     processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
     return {
@@ -95,7 +105,7 @@ def _mpnet(file: Json, switches: Switches, special: SpecialPieces) -> Json:
     }
 
 
-def _roberta(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _roberta(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     built = byte_level_json(
         file["model"]["vocab"],
         file["model"].get("merges") or [],
@@ -105,7 +115,7 @@ def _roberta(file: Json, switches: Switches, special: SpecialPieces) -> Json:
     return {**built, "added_tokens": []}
 
 
-def _gpt(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _gpt(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     return {
         **gpt_json(file["model"]["vocab"], file["model"].get("merges") or []),
         "added_tokens": [],
@@ -113,7 +123,7 @@ def _gpt(file: Json, switches: Switches, special: SpecialPieces) -> Json:
     }
 
 
-def _albert(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _albert(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     steps = albert_steps(
         lowercase=switches.is_on("do_lower_case", True), keep_accents=switches.is_on("keep_accents", False)
     )
@@ -125,11 +135,11 @@ def _albert(file: Json, switches: Switches, special: SpecialPieces) -> Json:
     }
 
 
-def _xlm_roberta(file: Json, switches: Switches, special: SpecialPieces) -> Json:
+def _xlm_roberta(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     vocab = file["model"]["vocab"]
     built = unigram_json(vocab, 3, _tables(file)[:1], is_spaced=switches.is_on("add_prefix_space", True))
     ids = {piece: id for id, (piece, _) in enumerate(vocab)}
-    return {**built, "post_processor": xlm_roberta_template(ids, special)}
+    return {**built, "post_processor": xlm_roberta_template(ids, ends)}
 
 
 def _tables(file: Json) -> list[Json]:
@@ -139,7 +149,7 @@ def _tables(file: Json) -> list[Json]:
     return [step for step in steps or () if isinstance(step, dict) and step.get("type") == "Precompiled"]
 
 
-_OF_BERT = TokenizerClass(SPECIAL_PIECES, "WordPiece", _bert)
+_OF_BERT = TokenizerClass(SPECIAL_PIECES, "WordPiece", ("", ""), _bert)
 _CLASSES: Mapping[str, TokenizerClass] = {
     **dict.fromkeys(
         (
@@ -153,14 +163,14 @@ _CLASSES: Mapping[str, TokenizerClass] = {
         ),
         _OF_BERT,
     ),
-    "MPNetTokenizer": TokenizerClass(_OF_MPNET, "WordPiece", _mpnet),
+    "MPNetTokenizer": TokenizerClass(_OF_MPNET, "WordPiece", _ENDS, _mpnet),
     **dict.fromkeys(
         ("RobertaTokenizer", "BartTokenizer", "LongformerTokenizer"),
-        TokenizerClass(BYTE_LEVEL, "BPE", _roberta),
+        TokenizerClass(BYTE_LEVEL, "BPE", _ENDS, _roberta),
     ),
-    "AlbertTokenizer": TokenizerClass(OF_ALBERT, "Unigram", _albert),
-    "XLMRobertaTokenizer": TokenizerClass(BYTE_LEVEL, "Unigram", _xlm_roberta),
-    "OpenAIGPTTokenizer": TokenizerClass(ONLY_UNKNOWN, "BPE", _gpt),
+    "AlbertTokenizer": TokenizerClass(OF_ALBERT, "Unigram", (OF_ALBERT.cls, OF_ALBERT.sep), _albert),
+    "XLMRobertaTokenizer": TokenizerClass(BYTE_LEVEL, "Unigram", _ENDS, _xlm_roberta),
+    "OpenAIGPTTokenizer": TokenizerClass(ONLY_UNKNOWN, "BPE", ("", ""), _gpt),
 }
 _USUAL = {
     "bert": "BertTokenizer",
@@ -217,9 +227,7 @@ def described(folder: Path, file: Json) -> Json:
     switches = Switches(config, folder / _CONFIG)
     _require_followed(switches, file, folder)
     is_file = (folder / PIPELINE).exists()
-    tokens = _Named(
-        folder, config, file if is_file else {}, SpecialPieces(*[""] * 5) if chosen is None else chosen.special
-    )
+    tokens = _Named(folder, config, file if is_file else {}, {} if chosen is None else chosen.tokens)
     base = file
     if chosen is not None:
         kind = kind_of_pieces(file["model"])
@@ -229,7 +237,7 @@ def described(folder: Path, file: Json) -> Json:
                 found=str(kind),
                 fix="correct the tokenizer_class",
             )
-        base = chosen.build(file, switches, tokens.special) if is_file else file
+        base = chosen.build(file, switches, tokens.special, tokens.ends) if is_file else file
     added = _AddedList(base["model"]["vocab"], source)
     if chosen is None or not is_file:
         added.add(base.get("added_tokens") or ())
@@ -276,10 +284,10 @@ def special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
     """The special pieces that the files of a tokenizer name; the usual ones for what they leave out.
 
     Raises:
-        InputError: a file is damaged.
+        InputError, VocabularyError: a file is damaged.
     """
     config = read_object(folder / _CONFIG)
-    return _Named(folder, config, {}, usual).special
+    return _Named(folder, config, {}, {f"{name}_token": piece for name, piece in usual._asdict().items()}).special
 
 
 def content_of(token: Any) -> str | None:
@@ -293,10 +301,11 @@ class _Named:
 
     Attributes:
         special: the special pieces, with the class's own for what the files leave out.
+        ends: the same with the pieces for the ends of a text in place of those for the ends of a row.
         ids: those of the added tokens whose ids are stated.
     """
 
-    def __init__(self, folder: Path, config: Json, file: Json, usual: SpecialPieces) -> None:
+    def __init__(self, folder: Path, config: Json, file: Json, usual: Mapping[str, str]) -> None:
         said, place = dict(config), f"'{folder / _CONFIG}'"
         extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or ()
         listed: dict[int, Json] = {}
@@ -326,11 +335,10 @@ class _Named:
         self.ids = {token["content"]: id for id, token in listed.items()}
         by_content = {entry["content"]: entry for entry in self._listed}
         names = [*_NAMES, *(name for name in said if name.endswith("_token") and name not in _NAMES)]
-        defaults = {f"{field}_token": piece for field, piece in usual._asdict().items() if piece}
         self._special = list[Json]()
         contents = dict[str, str]()
         for name in names:
-            value = said.get(name, defaults.get(name))
+            value = said.get(name, usual.get(name))
             spelled = content_of(value)
             if spelled is None:
                 continue
@@ -338,7 +346,8 @@ class _Named:
             self._special.append(by_content.get(spelled) or _token(value, place, special=True))
         for value in extra.values() if isinstance(extra, dict) else extra:
             self._special.append(_token(value, place, special=True))
-        self.special = SpecialPieces(**{field: contents.get(f"{field}_token", "") for field in usual._fields})
+        self.special = SpecialPieces(**{field: contents.get(f"{field}_token", "") for field in SpecialPieces._fields})
+        self.ends = self.special._replace(cls=contents.get("bos_token", ""), sep=contents.get("eos_token", ""))
 
     def missing_in(self, added: "_AddedList") -> list[Json]:
         """The tokens that are not among the added ones."""

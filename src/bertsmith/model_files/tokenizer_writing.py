@@ -30,6 +30,7 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
 def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
     """The content of `tokenizer_config.json`."""
     rules = tokenizer.rules
+    is_usual = _added(tokenizer).issuperset(tokenizer.vocabulary.special)  # as that class would make them
     plain = TextRules(lowercase=rules.lowercase, strip_accents=rules.strip_accents, split_cjk=rules.split_cjk)
     return {
         **_special_tokens(tokenizer),
@@ -40,7 +41,7 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
         "model_input_names": _model_inputs(config),
         "model_max_length": config.max_tokens,
         # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
-        "tokenizer_class": "BertTokenizer" if rules == plain else "PreTrainedTokenizerFast",
+        "tokenizer_class": "BertTokenizer" if rules == plain and is_usual else "PreTrainedTokenizerFast",
     }
 
 
@@ -68,8 +69,16 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
-    special = tokenizer.vocabulary.special._asdict()
-    return {f"{name}_token": special[name] for name in sorted(special) if special[name]}
+    """The special pieces that are added tokens by their names; naming another one would make it an added token."""
+    special, added = tokenizer.vocabulary.special._asdict(), _added(tokenizer)
+    return {f"{name}_token": special[name] for name in sorted(special) if special[name] in added}
+
+
+def _added(tokenizer: Tokenizer) -> set[str]:
+    if isinstance(tokenizer, WordPieceTokenizer):
+        return {token.content for token in tokenizer.added}
+    assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
+    return {token["content"] for token in tokenizer.description.get("added_tokens") or ()}
 
 
 def _model_inputs(config: EncoderConfig) -> list[str]:
