@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.model_files.bpe_json import added_json, template_json
+from bertsmith.model_files.row_json import added_json, template_json
 from bertsmith.randomness import generator
 from bertsmith.text.pipeline import PipelineTokenizer
 

@@ -10,13 +10,10 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bertsmith.model_files.row_json import ONLY_UNKNOWN, added_json, template_json
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.vocabulary import CONTINUATION, END_OF_WORD, SPECIAL_PIECES, SpecialPieces
-
-BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
-ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
-_FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
 
 
 def wordpiece_json(ids: Mapping[str, int], rules: TextRules, special: SpecialPieces) -> dict[str, Any]:
@@ -140,42 +137,3 @@ def _pairs(merges: Sequence[Any]) -> list[Any]:
         for one in merges
         if not isinstance(one, str) or (one and not one.startswith("#version"))
     ]
-
-
-def added_json(piece: str, id: int | None) -> dict[str, Any]:
-    """The entry of a special piece among the added ones."""
-    return {
-        "id": id,
-        "content": piece,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
-
-
-def template_json(
-    start: Sequence[str],
-    between: Sequence[str],
-    end: Sequence[str],
-    ids: Mapping[str, int | None] | None = None,
-    *,
-    second_segment: int = 0,
-) -> dict[str, Any]:
-    """The post-processor that puts these pieces around texts.
-
-    Args:
-        second_segment: of the second text and of what follows it; all other tokens are in segment 0.
-    """
-
-    def named(pieces: Sequence[str], segment: int = 0) -> list[dict[str, Any]]:
-        return [{"SpecialToken": {"id": piece, "type_id": segment}} for piece in pieces]
-
-    second = {"Sequence": {"id": "B", "type_id": second_segment}}
-    return {
-        "type": "TemplateProcessing",
-        "single": [*named(start), _FIRST, *named(end)],
-        "pair": [*named(start), _FIRST, *named(between), second, *named(end, second_segment)],
-        "special_tokens": {piece: {"id": piece, "ids": [id], "tokens": [piece]} for piece, id in (ids or {}).items()},
-    }

@@ -16,7 +16,7 @@ from typing import Any
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import read_json
-from bertsmith.model_files.bpe_json import BYTE_LEVEL, added_json, template_json
+from bertsmith.model_files.row_json import BYTE_LEVEL, added_json, template_json
 from bertsmith.text.vocabulary import SpecialPieces
 
 ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"

@@ -5,8 +5,8 @@ from typing import Any
 
 from bertsmith.errors import InputError
 from bertsmith.files import read_json, require_file
-from bertsmith.model_files.bpe_json import BYTE_LEVEL, ONLY_UNKNOWN
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN
 from bertsmith.model_files.tokenizer_files import read_tokenizer
 from bertsmith.settings import require
 from bertsmith.text.pipeline import PipelineTokenizer

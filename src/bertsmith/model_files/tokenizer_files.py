@@ -11,15 +11,9 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, VocabularyError
 from bertsmith.files import read_object, regular_bytes, require_file
-from bertsmith.model_files.bpe_json import (
-    BYTE_LEVEL,
-    ONLY_UNKNOWN,
-    byte_level_json,
-    gpt_json,
-    template_json,
-    wordpiece_json,
-)
+from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN, template_json
 from bertsmith.model_files.tokenizer_classes import (
     PIPELINE,
     Switches,

@@ -1,0 +1,49 @@
+"""Parts of a `tokenizer.json` that do not depend on its kind of pieces: special pieces, and the templates of rows."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsmith.text.vocabulary import SpecialPieces
+
+BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
+ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
+_FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+def added_json(piece: str, id: int | None) -> dict[str, Any]:
+    """The entry of a special piece among the added ones."""
+    return {
+        "id": id,
+        "content": piece,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+
+
+def template_json(
+    start: Sequence[str],
+    between: Sequence[str],
+    end: Sequence[str],
+    ids: Mapping[str, int | None] | None = None,
+    *,
+    second_segment: int = 0,
+) -> dict[str, Any]:
+    """The post-processor that puts these pieces around texts.
+
+    Args:
+        second_segment: of the second text and of what follows it; all other tokens are in segment 0.
+    """
+
+    def named(pieces: Sequence[str], segment: int = 0) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": piece, "type_id": segment}} for piece in pieces]
+
+    second = {"Sequence": {"id": "B", "type_id": second_segment}}
+    return {
+        "type": "TemplateProcessing",
+        "single": [*named(start), _FIRST, *named(end)],
+        "pair": [*named(start), _FIRST, *named(between), second, *named(end, second_segment)],
+        "special_tokens": {piece: {"id": piece, "ids": [id], "tokens": [piece]} for piece, id in (ids or {}).items()},
+    }
