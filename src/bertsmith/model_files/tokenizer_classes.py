@@ -329,6 +329,8 @@ class _Named:
                 listed[id] = _token({"content": content, "special": is_special, "normalized": not is_special}, place)
             for entry in file.get("added_tokens") or ():
                 listed[int(entry["id"])] = _token(entry, f"'{folder / PIPELINE}'")
+            if not extra and not {"extra_special_tokens", "additional_special_tokens"} & set(config):
+                extra = special_map.get("additional_special_tokens", ())
         padding = file.get("padding")
         if isinstance(padding, dict) and "pad_token" not in said:
             said["pad_token"] = padding.get("pad_token")
