@@ -131,7 +131,6 @@ class _Course:
             require_averaging(self.rank.count, trainer.workload.higher_is_better())
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
-        self.is_told_fewer = self.is_told_more = False  # what the last message about the number of steps said
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -164,6 +163,7 @@ class _Course:
             while self.position.step < self.total and not self._out_of_patience():
                 progress.total = self.total
                 self._run(progress)
+        self._tell_changes()
         result = self._result()
         if result.best_step is not None:
             self.run.load_best(self.trainer.trained, result.best_step)
@@ -220,30 +220,23 @@ class _Course:
         steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
-        if self.first and not self.clock.by_processor:  # which is planned again for small changes, too
-            self._tell_change(steps)
         self.pace = self.pace.changed(self.position.step, steps)
         if self.first:
             self.run.resolve({**self.run.resolved, "replanned": self.pace.text})
         self.trainer.workload.change_pace(self.pace)
         return True
 
-    def _tell_change(self, steps: int) -> None:
-        """Says that the run gets fewer or more steps, and takes the former back when the machine is fast again."""
-        planned = self.pace.planned
-        made = (
-            f"{counted(planned, 'step')} are made, as many as fit into the minutes; settings.json records such changes"
+    def _tell_changes(self) -> None:
+        """Says how many steps fitted into the minutes: at the end, because until then the number can change again."""
+        steps, planned = self.position.step, self.pace.planned
+        is_near = abs(steps - planned) <= self.clock.tolerance * planned
+        if self.deadline is None or self.clock.by_processor or not self.first or steps != self.total or is_near:
+            return
+        slower, say = ("slower", warn) if steps < planned else ("faster", tell)
+        say(
+            f"steps were {slower} than the trial steps, so {counted(steps, 'step')} fitted into the minutes instead of "
+            f"{planned:,}; settings.json records the changes"
         )
-        if steps < min(self.total, planned) and not self.is_told_fewer:
-            self.is_told_fewer = True
-            warn(f"steps take longer than the trial steps did, so fewer than {made}")
-        elif steps > self.total and self.is_told_fewer:
-            self.is_told_fewer = False
-            fitting = "all" if steps >= planned else f"{steps:,} of the"
-            tell(f"steps are faster again, so {fitting} {counted(planned, 'planned step')} fit into the minutes now")
-        elif steps > planned and not self.is_told_more:
-            self.is_told_more = True
-            tell(f"steps take less time than the trial steps did, so more than {made}")
 
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
@@ -266,7 +259,6 @@ class _Course:
             may_grow = self.trainer.workload.has_even_steps
             self.deadline = budget.Deadline(self.settings, resolved, self.clock, may_grow=may_grow)
         self.trainer.workload.fix_steps(planned)
-        self.is_told_fewer, self.is_told_more = self.pace.steps < planned, self.pace.steps > planned
         if self.pace.changes:
             self.trainer.workload.change_pace(self.pace)
 
