@@ -272,8 +272,8 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
             millions(answer_size.echoes(["a" * characters], texts)),
         ),
         "| `/rerank`": (
-            f"{more(lambda n: answer_size.echoes((), n))} bytes per passage",
-            f"{texts - 1:,} passages: {millions(answer_size.echoes((), texts - 1))}",
+            f"{more(lambda n: answer_size.scores(base, n)) - 4 * 768} bytes per passage, 4 per number of its vector",
+            f"{texts - 1:,} passages: {millions(answer_size.scores(base, texts - 1))}",
         ),
         "| `/tokenize`": (
             f"{answer_size.pieces([]).per_token} bytes per token",

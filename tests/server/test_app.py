@@ -14,6 +14,7 @@ import pytest
 from bertsmith import Model
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.search.index import crowding
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
 from bertsmith.server.documents import read_page
@@ -220,6 +221,41 @@ def test_the_best_passages_come_first(models: dict[str, Model]) -> None:
         assert results[0]["score"] == pytest.approx(1)
 
     serve(models, script)
+
+
+EMPTY = "empty texts, predicted from [CLS] [SEP] alone: "
+CROWDED = "the passages have a mean cosine of "
+
+
+def test_crowded_vectors_and_empty_texts_are_said_as_the_commands_say_them(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        passages = ["the film", "oslo", "bad", "the plot", "who ?"]
+        vectors = models["novels"].embed(passages, normalize=True)
+        asked = {"model": "novels", "query": "the", "passages": passages}
+        reply = (await client.post("/rerank", asked)).json
+        assert reply["note"] == crowding(vectors)
+        same = {**asked, "passages": ["the film"] * 5}
+        assert (await client.post("/rerank", same)).json["note"].startswith(f"{CROWDED}1.00 with one another: ")
+        assert (await client.post("/rerank", {**same, "model": "pairs"})).json["note"] == "", "no vectors are compared"
+        assert (await client.post("/rerank", {**same, "passages": ["the film"] * 4})).json["note"] == "", "too few"
+        texts = {"model": "reviews", "texts": ["good", " ", ""]}
+        assert (await client.post("/predict", texts)).json["note"] == f"{EMPTY}2"
+        assert (await client.post("/predict", {**texts, "texts": ["good"]})).json["note"] == ""
+        pairs = {"model": "pairs", "texts": [["", "good"], ["", " "]]}
+        assert (await client.post("/predict", pairs)).json["note"] == f"{EMPTY}1"
+
+    serve(models, script)
+
+
+def test_browsers_get_the_icon_that_they_ask_for_by_themselves(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        icon = (await client.get("/page/icon.svg")).body
+        for path in ("/favicon.ico", "/apple-touch-icon.png", "/apple-touch-icon-precomposed.png"):
+            reply = await client.get(path)
+            assert (reply.status, reply.body) == (200, icon)
+            assert reply.headers["content-type"].startswith("image/svg+xml")
+
+    serve({"reviews": models["reviews"]}, script, KEY)
 
 
 def test_the_models_are_listed(models: dict[str, Model]) -> None:

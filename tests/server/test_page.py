@@ -22,7 +22,7 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
-from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
+from server.page_stub import CROWDED, MODELS, PAGE, StubServer, stub_server, vector_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -284,7 +284,8 @@ def test_similar_texts_and_ranked_passages(visit):
     for row, line in zip(vectors, section.locator("tbody tr").all(), strict=True):
         wanted = [np.dot(row, other) / np.linalg.norm(row) / np.linalg.norm(other) for other in vectors]
         assert _lines(line, "td") == [f"{cosine:.2f}" for cosine in wanted]
-    assert _lines(visit.run("rerank"), ".bars li .number") == ["0.900", "0.700", "0.500", "0.300"]
+    assert _lines(visit.run("rerank"), ".bars li .number") == ["0.900", "0.700", "0.500", "0.300", "0.100"]
+    assert _lines(visit.page, "section:visible .note") == [f"T{CROWDED[1:]}."]
 
 
 def test_pieces_appear_while_one_writes(visit, stub):
@@ -476,6 +477,21 @@ def test_a_finger_shows_where_a_piece_looks(browser, stub):
             shares = _shares(section, ".running .spot")
             assert shares.index(max(shares)) == tapped - 2, "head 3 looks two back"
             assert sum(shares) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_finger_shows_the_probability_of_an_entity(browser, stub):
+    with _visit(browser, stub.address, viewport=PHONE) as visit:
+        section = visit.run("tag")
+        section.get_by_text("Tap an entity to see its probability.").wait_for()
+        after = "(mark) => getComputedStyle(mark, '::after').content"
+        marks = section.locator(".answer mark")
+        for tapped, other in ((0, 1), (1, 0)):
+            marks.nth(tapped).tap()
+            assert [marks.nth(one).evaluate(after) for one in (tapped, other)] == ['"90.0%"', "none"]
+        assert "Tap a piece to see what it attends to." in visit.open("attention").inner_text()
+    with _visit(browser, stub.address) as visit:
+        assert "Point at a piece to see what it attends to." in visit.open("attention").inner_text()
+        visit.run("tag").get_by_text("Point at an entity to see its probability.").wait_for()
 
 
 def test_the_page_is_there_at_once(visit):

@@ -177,7 +177,7 @@ def predict(
     predictions for lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk. FILE may be
     an address such as s3://bucket/x.jsonl.
     """
-    from bertsmith.datasets.examples import is_blank
+    from bertsmith.datasets.examples import empty_texts_note, is_blank
     from bertsmith.library import lines, prediction_tables
 
     own = own_head(head)
@@ -285,7 +285,7 @@ def predict(
     if out is not None:
         say(address_of(out) or str(out))
     if empty:
-        note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
+        note(empty_texts_note(empty))
 
 
 def _print(found: "Evaluation | Int8Report", json: bool) -> None:

@@ -120,9 +120,9 @@ def _markdown(report: Mapping[str, Any]) -> str:
 
 def _page(report: Mapping[str, Any]) -> str:
     header, rows = table_of(report)
-    first, *others = report["verdicts"] or ["No system has a score."]
-    parts = [html.summary([facts(report)]), html.section("Which step was worth it", html.note(first))]
-    rest = [html.note(line) for line in others + lines_below(report)[len(report["verdicts"]) :]]
+    verdicts = report["verdicts"] or ["No system has a score."]
+    parts = [html.summary([facts(report)]), html.section("Which step was worth it", *map(html.note, verdicts))]
+    rest = [html.note(line) for line in lines_below(report)[len(report["verdicts"]) :]]
     parts += [html.figures(_figures(report)), html.section("Scores and costs", html.table(rows, header))]
     parts.append(html.section("Notes", *rest, *map(html.note, _NOTES)))
     about = [[one["system"], one["about"]] for one in report["systems"]]

@@ -135,6 +135,11 @@ def is_blank(example: Example) -> bool:
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 
+def empty_texts_note(count: int) -> str:
+    """A sentence that says how many texts were predicted although they are blank; "" for none."""
+    return f"empty texts, predicted from [CLS] [SEP] alone: {count:,}" if count else ""
+
+
 def texts_of_group(example: Example) -> tuple[str, ...]:
     """The texts of an example whose texts are compared: one, two, or those of a triplet."""
     if isinstance(example, TripletExample):

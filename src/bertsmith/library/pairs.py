@@ -10,6 +10,7 @@ from bertsmith.library.inputs import checked_pairs, checked_text, checked_texts,
 
 if TYPE_CHECKING:
     from bertsmith.library.model import Model
+    from bertsmith.metrics.vectors import Vectors
 
 
 def rerank_passages(model: "Model", predictor: Predictor | None, query: str, passages: Sequence[str]) -> list[float]:
@@ -22,14 +23,19 @@ def rerank_passages(model: "Model", predictor: Predictor | None, query: str, pas
     if not passages:
         return []
     if predictor is None:
-        vectors = model.embed([query, *passages], normalize=True)
-        # Not a matrix product: its last digits depend on the position of a row.
-        return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)]
+        return cosines(model, query, passages)[0]
     scorer = PairScorer(predictor)
     with silently():
         scores = scorer.scores(query, passages)
     warn_cut(scorer.cut, scorer.cut_tokens)
     return scores
+
+
+def cosines(model: "Model", query: str, passages: Sequence[str]) -> "tuple[list[float], Vectors]":
+    """The cosine of each passage with the query, and the normalized vectors of the passages."""
+    vectors = model.embed([query, *passages], normalize=True)
+    # Not a matrix product: its last digits depend on the position of a row.
+    return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)], vectors[1:]
 
 
 def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:

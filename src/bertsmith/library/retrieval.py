@@ -10,7 +10,7 @@ from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.library.inputs import checked_texts
 from bertsmith.progress import tell, warn
 from bertsmith.search.bm25 import BM25
-from bertsmith.search.index import index_passages, tell_crowded
+from bertsmith.search.index import crowding, index_passages
 from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import Ranking
 from bertsmith.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
@@ -76,8 +76,7 @@ def search_passages(
     require(top >= 1, expected="top of at least 1", found=top, fix="raise top")
     asked = _queries(queries, chosen)
     retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, {chosen.system})
-    if retriever.index is not None and chosen.system != HYBRID:
-        tell_crowded(retriever.index)
+    _warn_crowded(retriever, chosen)
     return _results(retriever.passages, asked, retriever.rank(asked.texts, chosen.system, top))
 
 
@@ -106,11 +105,15 @@ def score_searches(
     judged = judgements_for(read_judgements(Path(judgements)), asked, judged_by)
     systems = {chosen.system} if chosen.system in WORDS_ALONE else {BY_WORDS, VECTORS}
     retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, systems)
-    if retriever.index is not None and chosen.system != HYBRID:
-        tell_crowded(retriever.index)
+    _warn_crowded(retriever, chosen)
     tell_unjudged(asked, retriever.passages, judged)
     rankings = retriever.side_by_side(asked.texts, chosen.system)
     return {name: score_search(ranking, asked, retriever.passages, judged) for name, ranking in rankings.items()}
+
+
+def _warn_crowded(retriever: Retriever, settings: SearchSettings) -> None:
+    if retriever.index is not None and settings.system != HYBRID and (warning := crowding(retriever.index.vectors)):
+        warn(warning)
 
 
 def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> TextSet:

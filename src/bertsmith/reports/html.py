@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 PAGE_FILE = "report.html"
+_LONGEST_UNBROKEN = 16  # characters of a word in a table
 LONGEST_NAME = 100  # characters that the run names may take in the name of a page
 
 ABBREVIATIONS = ("mlm", "nsp", "sop")
@@ -84,8 +85,15 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{escape(text)}</th>" for text in header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>\n" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_table_cell, row))}</tr>\n" for row in rows)
     return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
+
+
+def _table_cell(text: str) -> str:
+    """A cell; long names and digests may be broken anywhere, so that they fit a phone, but never short numbers."""
+    css = ' class="long"' if max(map(len, text.split()), default=0) > _LONGEST_UNBROKEN else ""
+    parts = re.sub(r"([_./])(?=\w)", r"\1<wbr>", escape(text)) if css else escape(text)
+    return f"<td{css}>{parts}</td>"
 
 
 def counts_table(labels: Sequence[str], counts: npt.NDArray[np.int64], corner: str) -> str:
@@ -205,7 +213,7 @@ table { border-collapse: collapse; font-size: 14px; }
 th, td { text-align: left; padding: 4px 20px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 th { color: var(--dim); font-weight: 600; }
-td { overflow-wrap: anywhere; }
+td.long { min-width: 8em; overflow-wrap: anywhere; }
 td:first-child { color: var(--dim); }
 thead + tbody td:first-child { color: var(--ink); }
 .counts td { text-align: right; padding: 4px 10px; }

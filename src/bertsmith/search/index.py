@@ -166,21 +166,22 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
     return vectors
 
 
-def tell_crowded(index: PassageIndex) -> None:
-    """Reports on stderr if the passage vectors crowd around one direction, and what to compare them with.
+def crowding(vectors: Vectors) -> str:
+    """A warning if normalized passage vectors crowd around one direction, and what to compare them with, or "".
 
     BM25 is suggested because no change of the starter's vectors came close to it (benchmarks/retrieval.py, with
     --changes).
     """
-    if len(index.vectors) < _FEWEST:
-        return
-    mean = float(random_cosines(index.vectors[sample_rows(len(index.vectors), _SAMPLED)], pairs=_PAIRS).mean())
-    if mean >= CROWDED:
-        warn(
-            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, "
-            "so a high score says little; compare the ranking with that of --bm25, which needs no model, and of a "
-            "sentence model"
-        )
+    if len(vectors) < _FEWEST:
+        return ""
+    mean = float(random_cosines(vectors[sample_rows(len(vectors), _SAMPLED)], pairs=_PAIRS).mean())
+    if mean < CROWDED:
+        return ""
+    return (
+        f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, so a "
+        "high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no model, and "
+        "of a sentence model"
+    )
 
 
 def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange | None) -> Vectors:

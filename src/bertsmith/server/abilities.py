@@ -8,7 +8,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.library.pairs import cosines
+
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from bertsmith.library.attention import Attention
     from bertsmith.library.model import Model
 
@@ -44,8 +49,12 @@ def _method(name: str) -> Callable[..., Sequence[Any]]:
     return ask
 
 
-def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Sequence[float]:
-    return model.rerank(query, [passage for _, passage in pairs])
+def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> "Sequence[tuple[float, npt.NDArray[np.float32] | None]]":
+    """The score of each passage, with its vector if vectors are compared."""
+    passages = [passage for _, passage in pairs]
+    if model.task is not None:
+        return [(score, None) for score in model.rerank(query, passages)]
+    return list(zip(*cosines(model, query, passages), strict=True))
 
 
 def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":

@@ -61,6 +61,11 @@ def vectors(model: "Model", count: int, *, packed: bool) -> AnswerSize:
     return AnswerSize(count * (_ITEM + model.width * (_PACKED if packed else _NUMBER)), fix=fix)
 
 
+def scores(model: "Model", count: int) -> AnswerSize:
+    """The size of scores, and of the vectors that were compared."""
+    return AnswerSize(count * (_ITEM + 4 * model.width))
+
+
 def labels(model: "Model", count: int) -> AnswerSize:
     """The size of labels with the probabilities of all labels."""
     return AnswerSize(count * (_ITEM + sum(_LABEL + 3 * _json(label) for label in model.labels)))

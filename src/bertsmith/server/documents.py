@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from bertsmith.files import digest_file
+from bertsmith.server.gate import ICON_PATHS
 from bertsmith.server.refusal import json_response, refused
 
 PAGE = Path(__file__).parent / "page"
@@ -54,7 +55,7 @@ def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
 
 
 def page_router(folder: Path = PAGE) -> APIRouter:
-    """GET / and /page/..., served from memory; no other file on the disk can be requested."""
+    """GET /, /page/... and the icon, served from memory; no other file on the disk can be requested."""
     files = read_page(folder)
     router = APIRouter(include_in_schema=False)
 
@@ -74,6 +75,12 @@ def page_router(folder: Path = PAGE) -> APIRouter:
     @router.get("/page/{name:path}")
     async def file(request: Request, name: str) -> Response:
         return reply(request, name)
+
+    @router.get(ICON_PATHS[0])
+    @router.get(ICON_PATHS[1])
+    @router.get(ICON_PATHS[2])
+    async def icon(request: Request) -> Response:
+        return reply(request, "icon.svg")
 
     return router
 

@@ -22,8 +22,10 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MISTAKE = "internal server error; the details are in the server's log"
+# Browsers ask for these by themselves.
+ICON_PATHS = ("/favicon.ico", "/apple-touch-icon.png", "/apple-touch-icon-precomposed.png")
 # Open without the key: the page, which asks for the key, and the health checks.
-OPEN_PATHS = frozenset({"/", "/health", "/ready"})
+OPEN_PATHS = frozenset({"/", "/health", "/ready", *ICON_PATHS})
 _OPEN_FOLDER = "/page/"
 # Answered even when the connection limit is reached.
 _ALWAYS = frozenset({"/health", "/ready", "/metrics"})

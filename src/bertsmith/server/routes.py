@@ -11,6 +11,8 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
+from bertsmith.datasets.examples import empty_texts_note
+from bertsmith.search.index import crowding
 from bertsmith.server import answer_size, language_schemas, schemas
 from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
@@ -166,13 +168,15 @@ def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) ->
     return register
 
 
-def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0) -> Listed:
+def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0, note: str = "") -> Listed:
     """The reply with the answers of a request.
 
     Args:
         small: total number of words, candidates or pieces in the answers.
+        note: a sentence to read with the answers.
     """
-    return Listed(key, values, {"model": name, "usage": work.usage}, max(len(work.items), small // _SMALL))
+    others = {"model": name, "usage": work.usage, "note": note}
+    return Listed(key, values, others, max(len(work.items), small // _SMALL))
 
 
 @_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
@@ -227,8 +231,9 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         host, ability = service.hosts.find(body.model, "classify", "score")
         size = answer_size.labels(host.model, len(body.texts))
         work = await service.work(request, host, ability, body.texts, size)
+    empty = sum(not "".join([text] if isinstance(text, str) else text).strip() for text in body.texts or ())
     small = len(work.answers) * len(host.model.labels)
-    return _listed("predictions", _plain(work.answers), work, host.name, small)
+    return _listed("predictions", _plain(work.answers), work, host.name, small, empty_texts_note(empty))
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
@@ -295,9 +300,11 @@ async def rerank(service: Service, request: Request, body: schemas.RerankAsked) 
     """Passages ranked by relevance to a query."""
     host, ability = service.hosts.find(body.model, "rerank")
     pairs = [(body.query, passage) for passage in body.passages]
-    size = answer_size.echoes((), len(pairs))
+    size = answer_size.scores(host.model, len(pairs))
     work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
-    return _listed("results", _ranked(work.answers, body.top), work, host.name)
+    scores, vectors = zip(*work.answers, strict=True)
+    note = "" if vectors[0] is None else await asyncio.to_thread(lambda: crowding(np.stack(vectors)))
+    return _listed("results", _ranked(scores, body.top), work, host.name, note=note)
 
 
 @_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
@@ -316,7 +323,7 @@ async def attention(service: Service, request: Request, body: schemas.AttentionA
     item = body.text if body.pair is None else (body.text, body.pair)
     work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
     found = work.answers[0]
-    return Listed("attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage}, _LARGE)
+    return Listed("attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage, "note": ""}, _LARGE)
 
 
 def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -129,6 +129,7 @@ class Reply(BaseModel):
 
     model: str
     usage: Usage
+    note: str = Field(description="a sentence to read with the answers; empty if there is none")
 
 
 class OpenAIUsage(Usage):

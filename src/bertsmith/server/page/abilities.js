@@ -1,7 +1,7 @@
 // What the page offers for each ability of a model: the fields, the request, and how the answer is shown.
 
 import * as examples from "./examples.js";
-import { bars, count, decimal, make, marked, percent, piece } from "./parts.js";
+import { bars, count, decimal, make, marked, percent, piece, pointAt } from "./parts.js";
 
 const FIRST = { name: "text", label: "Text", rows: 3 };
 const SECOND = { name: "pair", label: "Second text", rows: 3 };
@@ -238,6 +238,7 @@ function showEntities({ predictions: [{ entities, words }] }, { text }) {
   }));
   const shown = [marked(text, spans)];
   if (!spans.length) shown.push(make("p", { class: "remark", text: "The model found no entities." }));
+  if (spans.some(({ title }) => title)) shown.push(make("p", { class: "remark", text: `${pointAt()} an entity to see its probability.` }));
   const cells = words.map(({ text: word, tag }) =>
     make("span", { class: tag === "O" ? "tagged" : "tagged some" }, make("span", { class: "piece", text: word }), make("span", { class: "under", text: tag })),
   );

@@ -2,7 +2,7 @@
 
 import { ask, Refused } from "./api.js";
 import { SENTENCES_TO_LOOK_AT } from "./examples.js";
-import { count, make, newId, percent, piece, usageLine } from "./parts.js";
+import { count, make, newId, percent, piece, pointAt, usageLine } from "./parts.js";
 import { accent, drawHead, drawLines } from "./drawing.js";
 
 const MEAN = -1; // the head that is the mean of all heads of its layer
@@ -36,7 +36,7 @@ export function attentionView(ability, locked) {
     "section",
     { class: "view broad", "aria-labelledby": title },
     make("h1", { id: title, text: "Attention" }),
-    make("p", { class: "says", text: "In every layer, each piece attends to the others, and every head does so in its own way. Point at a piece to see what it attends to." }),
+    make("p", { class: "says", text: `In every layer, each piece attends to the others, and every head does so in its own way. ${pointAt()} a piece to see what it attends to.` }),
     form,
     answer,
   );
@@ -197,7 +197,7 @@ function picture(seen) {
   }
 
   function sentence(from, look) {
-    if (from === null) return [innerWidth >= NARROW ? "Point at a piece, or click it to pin it." : "Tap a piece."];
+    if (from === null) return [`${pointAt()} a piece${pointAt() === "Tap" ? "" : ", or click it to pin it"}.`];
     const head = state.head === MEAN ? "mean of all heads" : `head ${state.head + 1}`;
     const ranked = pieces.map((text, place) => [text, look(place)]).sort((a, b) => b[1] - a[1]);
     const best = ranked.slice(0, TOLD).filter(([, share]) => share >= 0.01);

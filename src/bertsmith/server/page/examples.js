@@ -129,12 +129,12 @@ export const PASSAGES = [
   sample("Bread", {
     query: "how to bake bread without yeast",
     passages:
-      "Soda bread rises with baking soda and buttermilk, so it needs no yeast.\nYeast is a fungus that turns sugar into carbon dioxide.\nBread was baked in Egypt more than four thousand years ago.\nThe bakery opens at six in the morning.",
+      "Soda bread rises with baking soda and buttermilk, so it needs no yeast.\nYeast is a fungus that turns sugar into carbon dioxide.\nBread was baked in Egypt more than four thousand years ago.\nThe bakery opens at six in the morning.\nA slow oven keeps the crust of a loaf soft.",
   }),
   sample("Sleep", {
     query: "why do we dream",
     passages:
-      "Most dreams happen in a phase of sleep in which the eyes move quickly.\nA mattress should be turned twice a year.\nSome researchers believe that dreams help to order what was learned by day.",
+      "Most dreams happen in a phase of sleep in which the eyes move quickly.\nA mattress should be turned twice a year.\nSome researchers believe that dreams help to order what was learned by day.\nThe theatre plays a dream in five acts.\nMost adults sleep for seven or eight hours.",
   }),
 ];
 

@@ -1,7 +1,7 @@
 // The frame of a view: which model, what goes in, examples, the button, and where the answer appears.
 
 import { ask, asCommand, Refused } from "./api.js";
-import { make, newId, usageLine } from "./parts.js";
+import { make, newId, notes, usageLine } from "./parts.js";
 
 /** A section for an ability of `abilities.js`; `locked` takes an error, and tells whether it asks for a key. */
 export function abilityView(ability, locked) {
@@ -137,7 +137,7 @@ export function abilityView(ability, locked) {
     try {
       const reply = await ask(ability.path, body, mine.signal);
       const time = performance.now() - began;
-      answer.replaceChildren(...ability.show(reply, given, model), usageLine(reply.usage, time, limit()), request(body));
+      answer.replaceChildren(...ability.show(reply, given, model), ...notes(reply.note), usageLine(reply.usage, time, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;

@@ -1,6 +1,12 @@
 // The small things that all views are made of.
 
 let made = 0;
+const touches = matchMedia("(hover: none)");
+
+/** What one does to a thing to see more of it: "Point at", or "Tap" where nothing can hover. */
+export function pointAt() {
+  return touches.matches ? "Tap" : "Point at";
+}
 
 /** An element. Properties beginning with "on" are listeners, "text" is its text, "shares" are custom properties. */
 export function make(tag, properties = {}, ...children) {
@@ -78,7 +84,7 @@ export function marked(text, spans) {
     if (span.begin < position) continue;
     parts.push(letters.slice(position, span.begin).join(""));
     const note = span.note ? make("span", { class: "type", text: span.note }) : null;
-    parts.push(make("mark", { title: span.title }, letters.slice(span.begin, span.end).join(""), note));
+    parts.push(make("mark", { title: span.title, tabindex: span.title && 0 }, letters.slice(span.begin, span.end).join(""), note));
     position = span.end;
   }
   parts.push(letters.slice(position).join(""));
@@ -91,6 +97,11 @@ export function piece(text) {
   const special = /^\[[A-Z]+\]$/.test(text);
   const inside = continues ? [make("span", { class: "hashes", text: "##" }), text.slice(2)] : [text];
   return make("span", { class: special ? "piece special" : "piece" }, ...inside);
+}
+
+/** The sentences to read with an answer, each in a paragraph. */
+export function notes(...sentences) {
+  return sentences.filter(Boolean).map((text) => make("p", { class: "note", text: `${text[0].toUpperCase()}${text.slice(1)}.` }));
 }
 
 /** How many tokens were received, read and truncated; if any were truncated, also the sentence on the limit. */
