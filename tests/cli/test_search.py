@@ -182,17 +182,23 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--query", "x"], "give --model, or --bm25"),
-        (["--bm25"], "expected either --query or --queries; found neither"),
-        (["--method", "tf-idf", "--bm25", "--query", "x"], "only one of --bm25 and --hybrid, or --method"),
+        (["--query", "x"], "found none; give it, or --bm25"),
+        (["--bm25"], "expected either --query or --queries; found neither; for example: bertsmith search "),
+        (
+            ["--method", "tf-idf", "--bm25", "--query", "x"],
+            "expected one of --bm25, --hybrid and --method; found several; leave the others out",
+        ),
         (["--method", "one-hot", "--query", "x", "--pooling", "cls"], "no effect with --method one-hot"),
-        (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
-        (["--bm25", "--query", "x", "--judgements", "j"], "--judgements needs --queries"),
+        (["--bm25", "--hybrid", "--query", "x"], "expected one of --bm25, --hybrid and --method; found several"),
+        (
+            ["--bm25", "--query", "x", "--judgements", "j"],
+            "expected --queries with --judgements; found --query; judge the queries of a file",
+        ),
         (
             ["--bm25", "--query", "x", "--index", "i", "--approximate"],
-            "--index, --approximate have no effect with --bm25",
+            "--index, --approximate have no effect with --bm25; leave them out",
         ),
-        (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling has no effect with --bm25"),
+        (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling has no effect with --bm25; leave it out"),
         (["--bm25", "--query", "x", "--model", "m"], "--model has no effect with --bm25"),
         (["--bm25", "--query", "x", "--changes", "c"], "--changes has no effect with --bm25"),
         (["--model", "m", "--query", "x", "--query", " "], "expected some text for --query; found none"),
@@ -201,7 +207,10 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
         (["--bm25", "--query", "x", "--depth", "9"], "--depth has no effect without --hybrid or --rerank"),
         (["--model", "m", "--query", "x", "--k1", "2"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--query", "x", "--query-column", "q"], "--query-column has no effect without --queries"),
-        (["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"], "--top has no effect with --judgements"),
+        (
+            ["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"],
+            "--top has no effect with --judgements; leave it out",
+        ),
         (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by has no effect without --judgements"),
         (["--model", "m", "--hybrid", "--query", "x", "--top", "9", "--depth", "8"], "--top 9 is more than the 8"),
     ],
@@ -392,8 +401,8 @@ def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "y.npy"], 2, "give a change"),
-        (["--changes", "c", "--center"], 2, "leave out the other changes"),
+        (["--out", "y.npy"], 2, "expected a change, such as --center or --whiten; found none; for example: "),
+        (["--changes", "c", "--center"], 2, "leave the other options of changes out"),
         (["--dimensions", "3"], 1, "whitening with dimensions"),
         (["--whiten", "--dimensions", "9"], 1, "vary in at least 9 directions"),
         (["--picture", "x.pdf"], 1, "a picture that ends in"),

@@ -113,8 +113,8 @@ def test_special_tokens_are_parsed_unless_disabled(run, vocabulary: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give --vocab or --model"),
-        (["--vocab", "a", "--model", "b"], "only one of --vocab and --model may be given"),
+        ([], "expected --vocab or --model; found neither; for example: "),
+        (["--vocab", "a", "--model", "b"], "expected --vocab or --model; found both; leave one of them out"),
         (["--model", "b", "--cased"], "a model has its own casing"),
         (["--model", "b", "--rules", "google"], "a model has its own rules"),
     ],

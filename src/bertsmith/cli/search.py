@@ -111,9 +111,10 @@ def search(
     from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, SYSTEMS, VECTORS, WORDS_ALONE
 
     if bool(query) == (queries is not None):
-        raise typer.BadParameter(f"expected either --query or --queries; found {'both' if query else 'neither'}")
+        found = "both; leave one of them out" if query else "neither"
+        raise typer.BadParameter(f"expected either --query or --queries; found {found}")
     if bm25 + hybrid + (method is not None) > 1:
-        raise typer.BadParameter("only one of --bm25 and --hybrid, or --method, may be given")
+        raise typer.BadParameter("expected one of --bm25, --hybrid and --method; found several; leave the others out")
     method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS
     require(
         method in SYSTEMS,
@@ -126,9 +127,10 @@ def search(
     if any(not one.strip() for one in query or ()):
         raise typer.BadParameter("expected some text for --query; found none")
     if model is None and (not alone or bm25_words == "pieces"):
-        raise typer.BadParameter("give --model, or --bm25 (or --method tf-idf or one-hot) to search by words alone")
+        alternative = "or --bm25 (or --method tf-idf or one-hot) to search by words alone"
+        raise typer.BadParameter(f"expected --model with a search by vectors; found none; give it, {alternative}")
     if judgements is not None and queries is None:
-        raise typer.BadParameter("--judgements needs --queries")
+        raise typer.BadParameter("expected --queries with --judgements; found --query; judge the queries of a file")
     require(
         bm25_words in ("words", "pieces"),
         expected="words or pieces as --bm25-words",
@@ -220,7 +222,7 @@ def senses(
     from bertsmith.reports.pictures import require_picture
 
     if not (clusters == "auto" or clusters.isdecimal()):
-        raise typer.BadParameter("--clusters must be a number or auto")
+        raise typer.BadParameter(f"expected a number or auto for --clusters; found {clusters!r}; use one of the two")
     if out is not None:
         require_picture(out)
         require_output(out, PICTURES[out.suffix.lower()], inputs=[text], replace=replace)
@@ -314,8 +316,8 @@ def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
     """
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
     if applies and given:
-        verb = "has" if len(given) == 1 else "have"
-        raise typer.BadParameter(f"{', '.join(given)} {verb} no effect {when}; leave out such options")
+        verb, those = ("has", "it") if len(given) == 1 else ("have", "them")
+        raise typer.BadParameter(f"{', '.join(given)} {verb} no effect {when}; leave {those} out")
 
 
 def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:

@@ -91,9 +91,9 @@ def inputs(
 def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: str | None) -> "Tokenizer":
     """The tokenizer of a vocabulary file or of a model, which has its own rules and casing."""
     if vocab is None and model is None:
-        raise typer.BadParameter("give --vocab or --model")
+        raise typer.BadParameter("expected --vocab or --model; found neither")
     if vocab is not None and model is not None:
-        raise typer.BadParameter("only one of --vocab and --model may be given")
+        raise typer.BadParameter("expected --vocab or --model; found both; leave one of them out")
     if model is not None:
         if cased:
             raise typer.BadParameter("--cased needs --vocab; a model has its own casing")

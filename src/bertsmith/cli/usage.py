@@ -97,7 +97,9 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         kind += f" x with {number['range']}" if number["range"] else ""
         return f"expected {kind} for {number['name']}; found {number['found']}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
-    return f"{message[:1].lower()}{message[1:]}; {fix}"
+    # A message that says itself what to do needs no example, which would rarely fit it.
+    has_fix = ";" in re.sub("^expected [^;]*;", "", message)
+    return f"{message[:1].lower()}{message[1:]}{'' if has_fix else f'; {fix}'}"
 
 
 def _described(parameter: Any) -> str:

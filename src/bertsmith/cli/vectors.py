@@ -202,9 +202,9 @@ def vectors(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
     )
     if changes is not None and (not settings.is_nothing or fit_on is not None):
-        raise typer.BadParameter("--changes applies saved changes; leave out the other changes")
+        raise typer.BadParameter("--changes applies saved changes; leave the other options of changes out")
     if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
-        raise typer.BadParameter("give a change, such as --center or --whiten")
+        raise typer.BadParameter("expected a change, such as --center or --whiten; found none")
     if picture is not None:
         require_picture(picture)
     read = [one for one in (source, fit_on, changes) if one is not None]

@@ -92,7 +92,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
 def _table_cell(text: str) -> str:
     """A cell; long names and digests may be broken anywhere, so that they fit a phone, but never short numbers."""
     css = ' class="long"' if max(map(len, text.split()), default=0) > _LONGEST_UNBROKEN else ""
-    parts = re.sub(r"([_./])(?=\w)", r"\1<wbr>", escape(text)) if css else escape(text)
+    parts = re.sub(r"([_./])(?=\w)", r"\1<wbr/>", escape(text)) if css else escape(text)
     return f"<td{css}>{parts}</td>"
 
 

@@ -49,7 +49,9 @@ def _method(name: str) -> Callable[..., Sequence[Any]]:
     return ask
 
 
-def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> "Sequence[tuple[float, npt.NDArray[np.float32] | None]]":
+def _rerank(
+    model: "Model", pairs: Sequence[tuple[str, str]], query: str
+) -> "Sequence[tuple[float, npt.NDArray[np.float32] | None]]":
     """The score of each passage, with its vector if vectors are compared."""
     passages = [passage for _, passage in pairs]
     if model.task is not None:

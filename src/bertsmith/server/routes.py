@@ -323,7 +323,9 @@ async def attention(service: Service, request: Request, body: schemas.AttentionA
     item = body.text if body.pair is None else (body.text, body.pair)
     work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
     found = work.answers[0]
-    return Listed("attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage, "note": ""}, _LARGE)
+    return Listed(
+        "attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage, "note": ""}, _LARGE
+    )
 
 
 def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:

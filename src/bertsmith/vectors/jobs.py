@@ -280,8 +280,8 @@ def _full_disk_in_words(out: Path) -> Iterator[None]:
             raise
         raise RunError(
             expected=f"disk space for '{out}'",
-            found="none left; complete blocks are kept",
-            fix="free some space and resume with --resume",
+            found="none left",
+            fix="free some space; --resume continues after the blocks that were written, if there are any",
         ) from None
 
 

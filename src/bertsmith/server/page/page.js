@@ -66,7 +66,9 @@ function show() {
     const here = link.hash === `#${ability.id}`;
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    if (here && wanted) link.scrollIntoView({ block: "nearest", inline: "center" });
+    // Not scrollIntoView: after it the Tab key would start at the link rather than at the top of the page.
+    const bar = link.closest("nav");
+    if (here && wanted) bar.scrollLeft = link.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
   }
   document.title = `${ability.title} · Bertsmith`;
   document.dispatchEvent(new Event("view"));
