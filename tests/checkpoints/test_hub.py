@@ -213,6 +213,8 @@ def test_a_misspelled_folder_is_named_instead_of_the_hub(hub, tmp_path, monkeypa
         resolve("my-mail-run/modle")
     with pytest.raises(InputError, match=f"did you mean '{tmp_path}/my-mail-run'"):
         resolve(tmp_path / "my-mall-run")
+    with pytest.raises(InputError, match=r"did you mean 'starter'\?$"):
+        resolve("startr")
     with pytest.raises(InputError, match=f"hf download {ID}"):
         resolve(ID, cache=tmp_path / "cache", offline=True)
     with pytest.raises(InputError, match=r"check the path$"):

@@ -4,6 +4,7 @@ A path that exists is always treated as a path. Without a network, models are re
 makes no requests; the client is loaded on first use.
 """
 
+import difflib
 import re
 from pathlib import Path
 
@@ -60,10 +61,11 @@ def require_source(source: Path | str) -> None:
     """
     exists = Path(source).exists() or Path(f"{source}.index").exists()
     if not (exists or address_of(source) or str(source) == STARTER or is_hub_id(source)):
+        is_near = bool(difflib.get_close_matches(str(source), [STARTER]))
         raise InputError(
             expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
             found=f"'{source}', which does not exist",
-            fix=nearest_path(source, folders=True) or "check the path",
+            fix=f"did you mean '{STARTER}'?" if is_near else nearest_path(source, folders=True) or "check the path",
         )
 
 
