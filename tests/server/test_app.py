@@ -13,8 +13,8 @@ import pytest
 
 from bertsmith import Model
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.metrics.vectors import crowding
 from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.search.index import crowding
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
 from bertsmith.server.documents import read_page

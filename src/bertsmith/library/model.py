@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.datasets.examples import Example
+from bertsmith.datasets.examples import Example, empty_texts_note, is_blank
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.inference.completion import Completion
 from bertsmith.inference.perplexity import Perplexity
@@ -39,6 +39,7 @@ from bertsmith.library.inputs import (
 )
 from bertsmith.library.language_models import complete_texts, perplexity_of_texts
 from bertsmith.library.pairs import judge_pairs, rerank_passages
+from bertsmith.metrics.vectors import crowding
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.label_prediction import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
@@ -249,8 +250,24 @@ class Model:
             CheckpointError: the model cannot do this.
             InputError: a text has the wrong type.
         """
+        return [score for score, _ in self.rerank_with_vectors(query, passages)]
+
+    def rerank_with_vectors(self, query: str, passages: Sequence[str]) -> list[tuple[float, Vectors | None]]:
+        """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs."""
         self._require("rerank")
         return rerank_passages(self, self._predictor, query, passages)
+
+    def remark(self, ability: str, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
+        """A sentence to read with the answers of a method, as the commands print it; "" if there is none.
+
+        Args:
+            ability: the method.
+            items: what was answered.
+            vectors: of the passages that `rerank` compared.
+        """
+        if ability in ("classify", "score"):
+            return empty_texts_note(sum(map(is_blank, text_examples(items))))
+        return crowding(np.stack(compared)) if (compared := [one for one in vectors if one is not None]) else ""
 
     def embed(
         self,

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from bertsmith.metrics.vectors import Vectors
 
 
-def rerank_passages(model: "Model", predictor: Predictor | None, query: str, passages: Sequence[str]) -> list[float]:
-    """The score of each passage: of a model of pairs, or by the cosine of vectors where there is no predictor.
+def rerank_passages(
+    model: "Model", predictor: Predictor | None, query: str, passages: Sequence[str]
+) -> "list[tuple[float, Vectors | None]]":
+    """The score of each passage: of a model of pairs, or, where there is no predictor, its cosine, with its vector.
 
     Raises:
         InputError: a text has the wrong type.
@@ -23,19 +25,15 @@ def rerank_passages(model: "Model", predictor: Predictor | None, query: str, pas
     if not passages:
         return []
     if predictor is None:
-        return cosines(model, query, passages)[0]
+        vectors = model.embed([query, *passages], normalize=True)
+        # Not a matrix product: its last digits depend on the position of a row.
+        scores = (vectors[1:] * vectors[0]).sum(axis=1)
+        return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
     scorer = PairScorer(predictor)
     with silently():
-        scores = scorer.scores(query, passages)
+        by_model = scorer.scores(query, passages)
     warn_cut(scorer.cut, scorer.cut_tokens)
-    return scores
-
-
-def cosines(model: "Model", query: str, passages: Sequence[str]) -> "tuple[list[float], Vectors]":
-    """The cosine of each passage with the query, and the normalized vectors of the passages."""
-    vectors = model.embed([query, *passages], normalize=True)
-    # Not a matrix product: its last digits depend on the position of a row.
-    return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)], vectors[1:]
+    return [(score, None) for score in by_model]
 
 
 def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:

@@ -8,9 +8,10 @@ from typing import Any
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.library.inputs import checked_texts
+from bertsmith.metrics.vectors import crowding
 from bertsmith.progress import tell, warn
 from bertsmith.search.bm25 import BM25
-from bertsmith.search.index import crowding, index_passages
+from bertsmith.search.index import index_passages
 from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import Ranking
 from bertsmith.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged

@@ -27,6 +27,7 @@ BINS = 50  # of the histogram, equally wide from -1 to 1
 MOST_PAIRS, MOST_ROWS = 50_000, 20_000
 _BLOCK = 4096
 CROWDED = 0.5  # mean cosine at and above which vectors crowd around one direction
+_FEWEST_PASSAGES, _SAMPLED_PASSAGES, _PAIRS_OF_PASSAGES = 5, 1000, 10_000  # for their crowding
 _LEANING = 0.2  # mean cosine
 _FEW = 30  # fewer vectors than this get no favorable verdict
 
@@ -189,6 +190,24 @@ def partition_ratio(vectors: Vectors) -> float:
 
     logs = np.concatenate([logsumexp(along, axis=0), logsumexp(-along, axis=0)])
     return float(np.exp(logs.min() - logs.max()))
+
+
+def crowding(vectors: Vectors) -> str:
+    """A warning if normalized passage vectors crowd around one direction, and what to compare them with, or "".
+
+    BM25 is suggested because no change of the starter's vectors came close to it (benchmarks/retrieval.py, with
+    --changes).
+    """
+    if len(vectors) < _FEWEST_PASSAGES:
+        return ""
+    mean = float(random_cosines(vectors[sample_rows(len(vectors), _SAMPLED_PASSAGES)], pairs=_PAIRS_OF_PASSAGES).mean())
+    if mean < CROWDED:
+        return ""
+    return (
+        f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, so a "
+        "high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no model, and "
+        "of a sentence model"
+    )
 
 
 def in_words(report: VectorReport, *, may_praise: bool = True) -> list[str]:

@@ -24,7 +24,7 @@ from safetensors.numpy import save
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.locks import locked_file
-from bertsmith.metrics.vectors import CROWDED, random_cosines, sample_rows, unit
+from bertsmith.metrics.vectors import unit
 from bertsmith.progress import Progress, counted, tell, warn
 from bertsmith.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
 from bertsmith.text.pack import truncation_note
@@ -36,7 +36,6 @@ Keys = npt.NDArray[np.uint8]
 
 _NAME = "passage vectors"
 _KEY_BYTES = 16
-_FEWEST, _SAMPLED, _PAIRS = 5, 1000, 10_000  # passages and random pairs for the crowding check
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,24 +163,6 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
     vectors = _directions(queries, embedder, change)
     _warn_of_cuts("queries", embedder, *cut_before)
     return vectors
-
-
-def crowding(vectors: Vectors) -> str:
-    """A warning if normalized passage vectors crowd around one direction, and what to compare them with, or "".
-
-    BM25 is suggested because no change of the starter's vectors came close to it (benchmarks/retrieval.py, with
-    --changes).
-    """
-    if len(vectors) < _FEWEST:
-        return ""
-    mean = float(random_cosines(vectors[sample_rows(len(vectors), _SAMPLED)], pairs=_PAIRS).mean())
-    if mean < CROWDED:
-        return ""
-    return (
-        f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, so a "
-        "high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no model, and "
-        "of a sentence model"
-    )
 
 
 def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange | None) -> Vectors:

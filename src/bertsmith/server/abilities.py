@@ -8,12 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.library.pairs import cosines
-
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from bertsmith.library.attention import Attention
     from bertsmith.library.model import Model
 
@@ -49,14 +44,8 @@ def _method(name: str) -> Callable[..., Sequence[Any]]:
     return ask
 
 
-def _rerank(
-    model: "Model", pairs: Sequence[tuple[str, str]], query: str
-) -> "Sequence[tuple[float, npt.NDArray[np.float32] | None]]":
-    """The score of each passage, with its vector if vectors are compared."""
-    passages = [passage for _, passage in pairs]
-    if model.task is not None:
-        return [(score, None) for score in model.rerank(query, passages)]
-    return list(zip(*cosines(model, query, passages), strict=True))
+def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Sequence[Any]:
+    return model.rerank_with_vectors(query, [passage for _, passage in pairs])
 
 
 def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.datasets.examples import empty_texts_note
-from bertsmith.search.index import crowding
 from bertsmith.server import answer_size, language_schemas, schemas
 from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
@@ -231,9 +229,9 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         host, ability = service.hosts.find(body.model, "classify", "score")
         size = answer_size.labels(host.model, len(body.texts))
         work = await service.work(request, host, ability, body.texts, size)
-    empty = sum(not "".join([text] if isinstance(text, str) else text).strip() for text in body.texts or ())
     small = len(work.answers) * len(host.model.labels)
-    return _listed("predictions", _plain(work.answers), work, host.name, small, empty_texts_note(empty))
+    note = host.model.remark(ability, work.items)
+    return _listed("predictions", _plain(work.answers), work, host.name, small, note)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
@@ -303,7 +301,7 @@ async def rerank(service: Service, request: Request, body: schemas.RerankAsked) 
     size = answer_size.scores(host.model, len(pairs))
     work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
     scores, vectors = zip(*work.answers, strict=True)
-    note = "" if vectors[0] is None else await asyncio.to_thread(lambda: crowding(np.stack(vectors)))
+    note = await asyncio.to_thread(host.model.remark, ability, pairs, vectors)
     return _listed("results", _ranked(scores, body.top), work, host.name, note=note)
 
 
