@@ -4,6 +4,7 @@ It uses nothing from the package, so that a mistake there is not repeated here. 
 passed in: `tokenize` returns the pieces of a text, `basic` its basic tokens.
 """
 
+import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -175,4 +176,16 @@ def final_text(pieces: list[str], original: str, basic: Cut) -> str:
         return original
     first = originals[numbered.index(begin)]
     last = originals[numbered.index(begin + len(predicted) - 1)]
+    # Unlike in the original, words are not cut.
+    while first > 0 and _is_letter(original[first - 1]) and _is_letter(original[first]):
+        first -= 1
+    while last + 1 < len(original) and _is_letter(original[last]) and _is_letter(original[last + 1]):
+        last += 1
     return original[first : last + 1]
+
+
+def _is_letter(character: str) -> bool:
+    scripts = ("CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HANGUL", "THAI", "LAO", "KHMER", "MYANMAR")
+    if unicodedata.name(character, "").startswith(scripts):
+        return False
+    return character.isalnum() or unicodedata.category(character)[0] == "M"

@@ -17,6 +17,7 @@ from bertsmith.encoding.units import EncodedExamples, micro_batches
 from bertsmith.errors import InputError
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.config import BertConfig
+from bertsmith.tasks.answer_search import with_whole_words
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -55,6 +56,30 @@ def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
     features = task().encode([question("a (1895-1943) b", "1895")], TOKENIZER, training=True)
     assert labelled(features, 0) == ["1895"]
     assert features.extra == {}
+
+
+@pytest.mark.parametrize(
+    ("context", "pieces", "answer"),
+    [
+        ("the fireboxes burn", "the fire ##box ##es burn".split(), {"fire": "fireboxes", "##box": "fireboxes"}),
+        ("in 1895-1943", "in 1895 - 1943".split(), {"1895": "1895", "1943": "1943"}),
+        ("die Häuser", "die hau ##ser".split(), {"hau": "Häuser", "##ser": "Häuser"}),
+        ("in 東京で", "in 東 京 で".split(), {"東": "東", "京": "京"}),
+        ("ไทย", "ไทย".split(), {"ไทย": "ไทย"}),
+        ("don't", "don ' t".split(), {"don": "don"}),
+    ],
+)
+def test_answers_begin_and_end_at_word_borders(context: str, pieces: list[str], answer: dict[str, str]) -> None:
+    tokenizer, one = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "?", *dict.fromkeys(pieces)])), task()
+    asked = question(context, text="?")
+    features = one.encode([asked], tokenizer)
+    for piece, wanted in answer.items():
+        place = 3 + pieces.index(piece)
+        (prediction,) = one.decode([asked], features, pointing(features, lambda _, at=place: (at, at)), tokenizer)
+        assert prediction.text == wanted
+        assert context[prediction.start : prediction.end] == wanted
+        assert len({text for text, *_ in prediction.n_best}) == len(prediction.n_best)
+    assert with_whole_words("한국에서", 0, 2) == (0, 2)  # a particle follows the noun
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])

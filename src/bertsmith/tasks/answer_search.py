@@ -4,10 +4,13 @@ Letters: E questions, N windows, T tokens of all windows, B best positions of a 
 
 Source: `write_predictions` in the original run_squad.py. Unlike there, the best starts and ends are chosen among the
 positions where an answer may start and end, so that a question cannot crowd its context out: with a long question, all
-of the best positions of a row may be in it.
+of the best positions of a row may be in it. And an answer that would begin or end inside a word has the whole word.
 """
 
 import dataclasses
+import functools
+import re
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -18,9 +21,12 @@ from bertsmith.datasets.examples import QuestionExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.tasks.question_windows import Context
 from bertsmith.tasks.settings import TaskSettings
+from bertsmith.text.characters import PYTHON
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.unspaced import UNSPACED
 
 _ROWS_AT_ONCE = 256
+_HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff]")
 
 
 class Found(NamedTuple):
@@ -95,7 +101,7 @@ def find_answers(
             if _cuts_a_word(word_of_piece, first, last):
                 ids = token_ids[position : position + last - first + 1].tolist()
                 ahead = context.ids[context.first_pieces[low] : first].tolist()
-                start, end = tokenizer.locate(ids, text, ahead)
+                start, end = with_whole_words(text, *tokenizer.locate(ids, text, ahead))
             answer = text[start:end]
             if answer not in found:
                 begin = _character(start, words, word_starts, low)
@@ -105,6 +111,33 @@ def find_answers(
             found.setdefault("", null)
         results.append(list(found.values()))
     return results
+
+
+def with_whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span of characters, extended to the ends of the words that it cuts.
+
+    A word is a run of letters, digits and marks. Scripts without spaces between words have a border after every
+    character, and so has Korean, whose particles follow a noun without one.
+
+    >>> text = "the fireboxes (1895-1943) of 東京タワー"
+    >>> [text[slice(*with_whole_words(text, *span))] for span in ((4, 8), (9, 13), (15, 19), (20, 21), (28, 30))]
+    ['fireboxes', 'fireboxes', '1895', '1943', '東京']
+    """
+    while start > 0 and _joins(text[start - 1]) and _joins(text[start]):
+        start -= 1
+    while end < len(text) and _joins(text[end - 1]) and _joins(text[end]):
+        end += 1
+    return start, end
+
+
+@functools.cache
+def _joins(character: str) -> bool:
+    """Whether a character belongs to the same word as another such character next to it."""
+    if character.isascii():
+        return character.isalnum()
+    is_part = character.isalnum() or unicodedata.category(character).startswith("M")
+    is_apart = PYTHON.is_cjk(character) or UNSPACED.match(character) or _HANGUL.match(character)
+    return is_part and not is_apart
 
 
 def null_scores_of(features: EncodedExamples, logits: Logits, num_questions: int) -> npt.NDArray[np.float64]:

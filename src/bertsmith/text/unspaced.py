@@ -40,7 +40,7 @@ PATTERN = "|".join(
 )
 """Matches one part; joined with what it does not match, the parts are the whole word."""
 
-_ANY = re.compile(f"[{_BLOCKS}]")
+UNSPACED = re.compile(f"[{_BLOCKS}]")
 _PART = re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
 
 
@@ -52,7 +52,7 @@ def parts_of_words(words: list[str]) -> list[str]:
     """
     parts: list[str] = []
     for word in words:
-        if word.isascii() or _ANY.search(word) is None:
+        if word.isascii() or UNSPACED.search(word) is None:
             parts.append(word)
         else:
             parts += _PART.findall(word)
