@@ -26,6 +26,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 _silent = 0  # number of open `quiet` blocks, over all threads
 _mute = 0  # number of those that silence warnings too
 _said: list[set[str]] = []  # what was written in each open `said_once` block
+_recorded: list[list[str]] = []  # the warnings in each open `recorded_warnings` block
 _lock = threading.Lock()
 
 
@@ -62,6 +63,19 @@ def said_once() -> Iterator[None]:
             _said[:] = [one for one in _said if one is not own]
 
 
+@contextlib.contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """Yields a list that gets the text of each warning while the block runs, in all threads; it is written as well."""
+    lines: list[str] = []
+    with _lock:
+        _recorded.append(lines)
+    try:
+        yield lines
+    finally:
+        with _lock:
+            _recorded[:] = [one for one in _recorded if one is not lines]
+
+
 def visible(text: str) -> str:
     r"""A text on one line: what a terminal would obey in it, or take for the end of a line, is shown as an escape.
 
@@ -75,8 +89,12 @@ def visible(text: str) -> str:
 
 def warn(text: str) -> None:
     """Writes a one-line warning to stderr, even when quiet, if something is not done exactly as requested."""
+    line = " ".join(text.split())
+    with _lock:
+        for lines in _recorded:
+            lines.append(line)
     if not _mute:
-        _say(f"warning: {' '.join(text.split())}")
+        _say(f"warning: {line}")
 
 
 def tell(text: str) -> None:

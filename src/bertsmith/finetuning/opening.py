@@ -23,10 +23,7 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
-    for split, features in (("train", job.train), ("dev", job.dev)):
-        if features is not None and features.rows.truncated:
-            cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
-            lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
+    lines += cut_lines(job)
     windows, of_epoch = len(job.train), job.epoch_units()
     if windows > of_epoch:
         lines.append(
@@ -36,6 +33,16 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     if job.data.held_out:
         held = "a tenth of the training examples is held out"
         lines.append(f"no dev file: {held if job.data.dev else 'no label has an example to spare for scores'}")
+    return lines
+
+
+def cut_lines(job: "FinetuningJob") -> list[str]:
+    """How many rows of the training and of the dev examples were truncated; nothing for none."""
+    lines = []
+    for split, features in (("train", job.train), ("dev", job.dev)):
+        if features is not None and features.rows.truncated:
+            cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
+            lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
     return lines
 
 

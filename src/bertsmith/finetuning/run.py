@@ -32,7 +32,7 @@ from bertsmith.finetuning.merging import (
     refitted,
     trains_on_all,
 )
-from bertsmith.finetuning.opening import opening_lines, options_of
+from bertsmith.finetuning.opening import cut_lines, opening_lines, options_of
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
@@ -57,6 +57,7 @@ from bertsmith.results.finished_run import (
     SeedResult,
     kept_name,
     kept_scores,
+    warning_lines,
 )
 from bertsmith.results.resampling import intervals
 from bertsmith.runtime import Rank, choose
@@ -296,6 +297,7 @@ def _finish(
         "task": spec.name,
         "kind": spec.kind,
         "metric": metric,
+        "warnings": [*job.data.warnings, *cut_lines(job)],
         "train_examples": len(job.data.train),
         "dev_examples": len(job.data.dev),
         "scores": {
@@ -400,4 +402,4 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
     if "trained_on_all" in report:  # missing in older reports, and where there is a dev file
         lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")
-    return [*lines, *lines_of_baselines(report, run)]
+    return [*lines, *lines_of_baselines(report, run), *warning_lines(report)]

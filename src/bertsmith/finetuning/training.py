@@ -35,7 +35,7 @@ from bertsmith.heads.task_head import Head
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.processes.distributed import result_of_first_rank
 from bertsmith.processes.sharding import Division, whole_parameters
-from bertsmith.progress import warn
+from bertsmith.progress import recorded_warnings, warn
 from bertsmith.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.results.predictions import example_lines
 from bertsmith.runtime import Rank, Runtime, choose
@@ -122,10 +122,12 @@ class FinetuningJob:
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         own = dataclasses.replace(task.head, own=own_head)
         tokenizer = load_for_task(folder, own, mapped=True, **loading_options(folder, settings)).tokenizer
-        # A held-out dev set comes from the training file, so its labels must be known.
-        task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
-        if not data.held_out:
-            task.check(data.dev, gold=True)
+        with recorded_warnings() as warnings:
+            # A held-out dev set comes from the training file, so its labels must be known.
+            task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
+            if not data.held_out:
+                task.check(data.dev, gold=True)
+        data = dataclasses.replace(data, warnings=(*data.warnings, *warnings))
         train_features = task.encode(data.train, tokenizer, training=True)
         if not len(train_features):
             raise ConfigError(

@@ -36,7 +36,7 @@ from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
-from bertsmith.progress import said_once, tell
+from bertsmith.progress import recorded_warnings, said_once, tell
 from bertsmith.remote import require_host
 from bertsmith.reports.html import page_place
 from bertsmith.results.finished_run import TABLE_FILE
@@ -137,15 +137,17 @@ def finetune(
     asked = recipe or (recipe_of_run(out) if resume else None)
     recipe = require_recipe(asked or AUTO, FINETUNING_RECIPES)
     columns = ColumnSettings(**parts[ColumnSettings])
-    spec, data = read_task(
-        task,
-        None if train is None else Path(train),
-        None if dev is None else Path(dev),
-        columns=columns,
-        settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
-        limit=limit,
-        map_labels=map_labels,
-    )
+    with recorded_warnings() as warnings:
+        spec, data = read_task(
+            task,
+            None if train is None else Path(train),
+            None if dev is None else Path(dev),
+            columns=columns,
+            settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
+            limit=limit,
+            map_labels=map_labels,
+        )
+    data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if metric is None else with_metric(spec, metric)
     # What is given is checked before a model is read, which may take minutes or the network.
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])

@@ -12,6 +12,7 @@ from bertsmith.training.run_folder import RunFolder
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
+MOST_WARNINGS = 5  # about the data, that the command repeats at its end
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
@@ -80,6 +81,17 @@ def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
 def kept_name(report: Mapping[str, Any]) -> str:
     """The model that was kept, in words: the folder of the best training, or of how many the average is."""
     return f"the average of {report[AVERAGE]['parts']} trainings" if report["best"] == AVERAGE else str(report["best"])
+
+
+def warning_lines(report: Mapping[str, Any], most: int = MOST_WARNINGS) -> list[str]:
+    """The warnings about the examples of a run, from a report.json; older ones have none.
+
+    Args:
+        most: how many are listed.
+    """
+    warnings = list(report.get("warnings", ()))
+    more = [f"and {len(warnings) - most:,} more warnings, see the report"] if len(warnings) > most else []
+    return [*(f"about the data: {line}" for line in warnings[:most]), *more]
 
 
 def read_run(path: Path, name: str, color: str) -> FinishedRun:

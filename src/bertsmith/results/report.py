@@ -63,6 +63,7 @@ def write_finetuning_report(
 def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> str:
     several = len(shown) > 1
     parts = [html.summary(_summary(run), name=run.name if several else "", color=run.color) for run in shown]
+    parts += [html.heading(run.name) * several + _warnings(run) for run in shown if run.report.get("warnings")]
     parts += [_scores(shown), _baselines(shown), _comparisons(comparisons), _curves(shown)]
     for run in shown:
         found = details(run.report["kind"], run.spec, run.lines)
@@ -97,6 +98,11 @@ def _summary(run: FinishedRun) -> list[str]:
     if report.get("collapsed"):
         parts.append(f"{report['collapsed']} collapsed to one answer")
     return parts
+
+
+def _warnings(run: FinishedRun) -> str:
+    """What is suspicious about the examples of a run."""
+    return html.section("Warnings about the data", html.table([[line] for line in run.report["warnings"]]))
 
 
 def _facts(run: FinishedRun) -> dict[str, Any]:

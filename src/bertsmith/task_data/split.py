@@ -20,12 +20,14 @@ class TaskData:
         dev: labelled examples for model selection; empty if there are none.
         digests: file digests by name.
         held_out: whether `dev` was split off the training file.
+        warnings: about the examples, one sentence each, which were also written to stderr.
     """
 
     train: Sequence[Example]
     dev: Sequence[Example]
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     held_out: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def split_dev(
