@@ -44,7 +44,7 @@ NEVER_TORCH = ("text", "vocabularies", "documents", "corpus", "metrics", "datase
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
     "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
-    "budoux", "h5py", "usearch", "ray", "ray.data", "fsspec.core",
+    "budoux", "h5py", "openpyxl", "usearch", "ray", "ray.data", "fsspec.core",
 }  # fmt: skip
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {

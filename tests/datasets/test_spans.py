@@ -201,7 +201,7 @@ def test_an_emoji_is_one_character(tmp_path: Path) -> None:
         (task(annotation(result(4, 11, "X", start="/p[1]"))), "start, end and one label"),
         (task(BOTH, annotation()), "one annotation of the task in line 2 of .*; found 2 that differ; mark one of them"),
         (task("none"), "annotations {...} in line 2"),
-        ({"data": {"text": TEXT}, "annotations": 4}, "a list of spans under 'annotations'"),
+        ({"data": {"text": TEXT}, "annotations": 4}, "a list of annotations under 'annotations' in line 2"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(record: Any, message: str, tmp_path: Path) -> None:

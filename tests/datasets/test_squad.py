@@ -165,7 +165,7 @@ BAD_FILES = {
     "a table": ("text,label\na,1\n", "expected JSON in"),
     "cut off": ('{"data": [{"paragraphs": [', "expected JSON in"),
     "deep": ("[" * 100_000, "expected JSON in"),
-    "a list": ("[1, 2]", "'data' of the SQuAD format in 'PATH'; found [1, 2] instead of a record"),
+    "a list": ("[1, 2]", "'paragraphs' of the SQuAD format in article 0 of 'PATH'; found 1 instead of a record"),
     "other fields": ('{"text": "a", "label": 1}', "found only 'text', 'label'"),
     "data of another kind": ('{"data": {"a": 1}}', "found the value {'a': 1}"),
     "no paragraphs": ('{"data": [{"title": "t"}]}', "'paragraphs' of the SQuAD format in article 0 of"),

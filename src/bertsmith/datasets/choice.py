@@ -9,9 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bertsmith.datasets.cells import Row, tsv_rows
+from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ChoiceExample, ExampleFile
-from bertsmith.datasets.file_text import file_text, line_of, suffix_of
-from bertsmith.datasets.tables import Row, read_table, show_columns, tsv_cells
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
@@ -77,12 +79,12 @@ def _questions(path: Path, *, labelled: bool) -> Iterator[Question]:
             yield from _codah(path, text)
             return
     for row in read_table(path):
-        yield _swag(row, labelled=labelled)
+        yield (row.place, "", "", ("", ""), "") if row.is_empty else _swag(row, labelled=labelled)
 
 
 def _codah(path: Path, text: str) -> Iterator[Question]:
     count = 0
-    for line, cells in tsv_cells(text):
+    for line, cells in tsv_rows(lines_of(text)):
         if cells == [""]:
             continue
         place = line_of(path, line)

@@ -1,21 +1,23 @@
 """Reader and writer for tagged sentences, one word per line, as in the CoNLL shared tasks.
 
 Columns are separated by tabs, or by spaces on a line without tabs. A blank line ends a sentence. A line that starts
-with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment.
+with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment. Files in
+CoNLL-U have rules of their own, see `conllu`.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bertsmith.datasets.column_names import LABEL_COLUMNS, TEXT_COLUMNS
+from bertsmith.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
-from bertsmith.datasets.tables import LABEL_COLUMNS, TEXT_COLUMNS
 from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
-from bertsmith.progress import counted
+from bertsmith.progress import counted, tell
 
 DOCUMENT_START = "-DOCSTART-"
 
@@ -27,10 +29,13 @@ _BLANK = " \t\r"
 _SPACES = re.compile("[ \t\r]+")
 
 
-def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1) -> ExampleFile:
+def read_conll(
+    path: Path, *, word_column: int = 0, tag_column: int | None = -1, task: str | None = None
+) -> ExampleFile:
     """The sentences of a file.
 
     Args:
+        task: `ner` or `pos`: if the columns are the default ones, those of a file in CoNLL-U follow from their names.
         word_column, tag_column: column numbers from 0, or from the end if negative; if `tag_column` is None, the
             sentences have no tags.
 
@@ -46,6 +51,13 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
     lines = lines_of(text)
     if _is_header(lines[0]):
         raise _no_sentences(path, f"a table of texts, with the header {brief(lines[0])}", _FOR_TABLES)
+    layout = layout_of(lines)
+    if layout is not None:
+        if task and (word_column, tag_column) == (0, -1):
+            file = f"'{shown(str(path))}'"
+            word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
+            tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
+        return _of_layout(path, lines, layout, *_columns(path, len(layout.columns), word_column, tag_column))
     count, has_tabs = _layout(lines)
     word_at, tag_at = _columns(path, count, word_column, tag_column)
     examples: list[TaggedExample] = []
@@ -75,6 +87,50 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
             words.append(word)
             tags.append(tag)
     assert examples, "a file with columns has a sentence"
+    return ExampleFile(examples=tuple(examples))
+
+
+def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, tag_at: int | None) -> ExampleFile:
+    """The sentences of a file in CoNLL-U: their syntactic words."""
+    examples: list[TaggedExample] = []
+    words: list[str] = []
+    tags: list[str] = []
+    document = first_line = left_out = 0
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells(line)
+        if words and not cells:
+            examples.append(
+                TaggedExample(
+                    id=str(len(examples)),
+                    words=tuple(words),
+                    tags=None if tag_at is None else tuple(tags),
+                    document=document,
+                    place=line_of(path, first_line),
+                )
+            )
+            words, tags = [], []
+        elif line.startswith("#") and not words:
+            document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
+        elif cells and not layout.is_word(cells):
+            left_out += 1
+        elif cells:
+            first_line = first_line if words else number
+            word, tag = _word_and_tag(cells, len(layout.columns), word_at, tag_at, line_of(path, number))
+            if tag == "_" and tag_at is not None and layout.columns[tag_at] == "UPOS":
+                raise InputError(
+                    expected=f"a part of speech in {line_of(path, number)}",
+                    found="'_', which means that it is not annotated",
+                    fix="name another column with --tag-column, or another file",
+                )
+            words.append(word)
+            tags.append(tag)
+    if not examples:
+        raise _no_sentences(path, "only ranges, empty nodes and comments")
+    if left_out:
+        tell(
+            f"'{shown(str(path))}': {counted(left_out, 'line')} of CoNLL-U left out, with ranges (3-4) and "
+            "empty nodes (8.1), which are no words"
+        )
     return ExampleFile(examples=tuple(examples))
 
 

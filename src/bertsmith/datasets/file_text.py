@@ -1,17 +1,16 @@
 """The content of a task file: decompressed, decoded and checked as a whole, since such files fit into memory."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from bertsmith.datasets.values import parse_json
 from bertsmith.documents.encodings import UTF_8, decoded, encoding_of
 from bertsmith.documents.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, binary, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
 
+_HEAD = 65_536  # bytes
 MOST_LISTED = 20  # places that are listed individually
 
 
@@ -59,12 +58,26 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def file_text(path: Path, *, what: str, may_be_blank: bool = False, encoding: str = UTF_8) -> str:
+def file_head(path: Path, *, encoding: str = UTF_8) -> str:
+    """The beginning of the text of a file, by which formats are told apart; what cannot be decoded is replaced.
+
+    Raises:
+        InputError: the file is missing, or its compressed data is damaged.
+    """
+    with unpacked(path) as file:
+        data = file.read(_HEAD)
+    return data.decode(encoding_of(data, encoding), errors="replace").removeprefix("\ufeff")
+
+
+def file_text(
+    path: Path, *, what: str, may_be_blank: bool = False, keep_ends: bool = False, encoding: str = UTF_8
+) -> str:
     r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
         what: what the file should contain, for messages.
         may_be_blank: whether the file may have nothing but white space.
+        keep_ends: whether line ends stay as they are.
         encoding: of a file without a byte order mark.
 
     Raises:
@@ -86,6 +99,8 @@ def file_text(path: Path, *, what: str, may_be_blank: bool = False, encoding: st
     text = decoded(data, name=shown(str(path)), what=what, encoding=encoding)
     if not (text.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
+    if keep_ends:
+        return text
     # A carriage return inside a line is part of its text; in a file without any `\n` it is the line end of old systems.
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
@@ -98,43 +113,3 @@ def lines_of(text: str) -> list[str]:
     """
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
-
-
-def separator_of(header: str, path: Path | str = "") -> str:
-    """What separates the cells of a CSV file with this first line: a comma, unless it has only semicolons or tabs.
-
-    Raises:
-        InputError: it is a line for Excel that names the separator, not the columns.
-
-    >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
-    (',', ';', ',', ',')
-    """
-    if re.fullmatch(r'"?sep=.?"?[,;\t]*\s*', header, re.IGNORECASE):
-        raise InputError(
-            expected=f"the names of the columns in the first line of '{shown(str(path))}'",
-            found=f"{header.strip()!r}, which is for Excel",
-            fix="remove this line",
-        )
-    outside = re.sub(r'"[^"]*"', "", header)
-    others = [mark for mark in ";\t" if mark in outside]
-    return others[0] if len(others) == 1 and "," not in outside else ","
-
-
-def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
-    """Each value of a JSON file with its place: one value per line, or the items of one list.
-
-    Args:
-        text: the content of the file.
-        lines: the values are on lines even if the text starts with a list.
-
-    Raises:
-        InputError: a line, or the text, is not JSON; the message gives its place.
-    """
-    if not lines and text.lstrip().startswith("["):
-        for number, item in enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1):
-            yield line_of(path, number, "record"), item
-        return
-    for number, line in enumerate(lines_of(text), start=1):
-        if line.strip():
-            place = line_of(path, number)
-            yield place, parse_json(line, place)

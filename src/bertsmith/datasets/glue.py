@@ -9,9 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bertsmith.datasets.cells import tsv_rows
+from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import file_text, line_of
-from bertsmith.datasets.tables import show_columns, tsv_cells
+from bertsmith.datasets.file_text import file_text, line_of, lines_of
 from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
@@ -22,6 +23,9 @@ WNLI_WARNING = (
     "WNLI's dev set contains sentences of its training set with the opposite label, so models score below chance; "
     "BERT's authors left the task out of their table"
 )
+# The tasks of the same kind as MNLI that `nli` reads.
+NLI_TITLES = {"snli": "SNLI", "xnli": "XNLI"}
+NLI_LABELS = ("contradiction", "entailment", "neutral")  # in the order of MNLI
 LOWEST_SIMILARITY, HIGHEST_SIMILARITY = 0.0, 5.0
 
 _ID_COLUMNS = ("index", "id")
@@ -220,7 +224,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
     text = file_text(path, what=f"the TSV file of {task.title}")
     if looks_like_json(text):
         raise _other_file(task, path, "JSON")
-    rows = tsv_cells(text)
+    rows = tsv_rows(lines_of(text))
     if columns.count is None:
         header = next(rows)[1]
         first, second, label, number = _find(task, path, columns, header)

@@ -1,6 +1,7 @@
 """The labels in the cells of a table: one class, several classes, or a number."""
 
 import math
+import re
 from typing import Literal
 
 from bertsmith.datasets.values import brief, clean, looks_like_json, parse_json
@@ -9,6 +10,7 @@ from bertsmith.errors import InputError
 
 LONGEST_LABEL = 1000  # characters; a longer value is a text
 NO_GOLD = "-"  # in a column `gold_label`: SNLI's mark of pairs on whose label the annotators did not agree
+_PYTHON_LIST = re.compile(r"\[\s*(?:'[^']*'|\"[^\"]*\")\s*(?:,.*)?\]", re.DOTALL)  # as pandas writes lists into CSV
 BORDERS = (("start", "end"), ("start_offset", "end_offset"))  # keys of a marked span
 
 Target = Literal["label", "labels", "number"]
@@ -31,22 +33,35 @@ def holds_spans(value: str) -> bool:
     return isinstance(first, dict) and any(start in first and end in first for start, end in BORDERS)
 
 
-def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[str, ...]:
-    """The label in a cell.
+def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[str, ...] | None:
+    """The label in a cell; None if there is none where one class or a number is expected.
+
+    A list in JSON is read as its names, `{"choices": [...]}` of Label Studio as its choices, and a record of numbers,
+    such as `cats` of spaCy, as the names with 1.
 
     Args:
         place: file and line, for messages.
 
     Raises:
-        InputError: the cell is empty, is not a number or list where one is expected, or is too long for a label.
+        InputError: the cell is not a number or list where one is expected, has several classes where one is expected,
+            or is too long for a label.
     """
     cell = cell.strip()
     if target == "labels":
         return _several(cell, place)
     if not cell:
-        raise InputError(expected=f"a label in {place}", found="an empty cell", fix="fill it in, or remove the row")
+        return None
     if target == "label":
-        return _label(cell, place)
+        names = _listed(cell, place)
+        if names is None:
+            return _label(cell, place)
+        if len(names) > 1:
+            raise InputError(
+                expected=f"one label in {place}",
+                found=f"{len(names)}: {brief(cell)}",
+                fix="use --task multi-label for texts with several labels",
+            )
+        return _label(names[0], place) if names else None
     try:
         number = float(cell)
     except ValueError:
@@ -58,14 +73,41 @@ def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[s
 
 def _several(cell: str, place: str) -> tuple[str, ...]:
     """The distinct names in a cell, in order."""
-    if cell.startswith("["):
-        names = parse_json(cell, place)
-        if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
-            raise InputError(expected=f"a list of names in {place}", found=brief(cell), fix='write ["a", "b"] or a|b')
-    else:
-        names = cell.split("|")
-    names = dict.fromkeys(clean(str(name)).strip() for name in names)
-    return tuple(_label(name, place) for name in names if name)
+    names = _listed(cell, place, strict=True)
+    names = cell.split("|") if names is None else names
+    stripped = dict.fromkeys(name.strip() for name in names)
+    return tuple(_label(name, place) for name in stripped if name)
+
+
+def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
+    """The names in a list or record in JSON; None if the cell is neither.
+
+    Args:
+        strict: whatever starts with a bracket is a list.
+    """
+    if not cell.startswith(("[", "{")):
+        return None
+    try:
+        value = json_value(cell)
+    except (ValueError, RecursionError):
+        if strict and cell.startswith("["):
+            parse_json(cell, place)
+        if not _PYTHON_LIST.fullmatch(cell):
+            return None
+        value = cell
+    if isinstance(value, dict):
+        if value.keys() == {"choices"}:
+            value = value["choices"] if isinstance(value["choices"], list) else [value["choices"]]
+        elif value and all(isinstance(one, int | float) and one in (0, 1) for one in value.values()):
+            value = [name for name, chosen in value.items() if chosen]
+    is_list = isinstance(value, list)
+    if not is_list or not all(isinstance(name, str | int | float) and not isinstance(name, bool) for name in value):
+        raise InputError(
+            expected=f"a {'list of names' if strict else 'label'} in {place}",
+            found=brief(cell),
+            fix='write ["a", "b"] or a|b' if strict else "write the name of the label",
+        )
+    return [clean(str(name)) for name in value]
 
 
 def _label(name: str, place: str) -> str:

@@ -13,17 +13,18 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.datasets.cells import Row
+from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import suffix_of
+from bertsmith.datasets.glue import NLI_LABELS, NLI_TITLES
 from bertsmith.datasets.label_cells import NO_GOLD
-from bertsmith.datasets.tables import Row, read_table, show_columns
+from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell
 
-TITLES = {"snli": "SNLI", "xnli": "XNLI"}
-LABELS = ("contradiction", "entailment", "neutral")  # in the order of MNLI
 LANGUAGE = "language"
 
 _COLUMNS = (
@@ -34,7 +35,7 @@ _COLUMNS = (
     ("premise", "hypo", "label"),
 )
 _NUMBERS = {"0": "entailment", "1": "neutral", "2": "contradiction"}  # as the copies on the hub number them
-_NAMES = {**{label: label for label in LABELS}, "contradictory": "contradiction"}
+_NAMES = {**{label: label for label in NLI_LABELS}, "contradictory": "contradiction"}
 _WITHOUT = {NO_GOLD: "on which the annotators did not agree", "-1": "which means none"}
 _IDS = ("pairID", "id", "idx")
 
@@ -55,7 +56,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
     columns = next((found for found in _COLUMNS if set(found) <= set(names)), None)
     if columns is None:
         raise InputError(
-            expected=f"the columns {', '.join(_COLUMNS[0])} of {TITLES[task]} in '{shown(str(path))}'",
+            expected=f"the columns {', '.join(_COLUMNS[0])} of {NLI_TITLES[task]} in '{shown(str(path))}'",
             found=show_columns(names) if names else "no rows",
             fix="name a file of this task, or use --task classification, which reads any columns",
         )
@@ -70,6 +71,9 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
     examples, skipped = [], []
     numbered = 0
     for number, row in enumerate(rows):
+        if row.is_empty:
+            skipped.append((row.place, "no text in any column"))
+            continue
         first, second, label = (_cell(row, name) for name in columns)
         if label in _WITHOUT:
             skipped.append((row.place, f"the label {label!r}, {_WITHOUT[label]}"))
@@ -77,7 +81,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
         gold = _NAMES.get(label) or _NUMBERS.get(label)
         if gold is None:
             raise InputError(
-                expected=f"a label of {TITLES[task]} in {row.place}, one of {', '.join(LABELS)}",
+                expected=f"a label of {NLI_TITLES[task]} in {row.place}, one of {', '.join(NLI_LABELS)}",
                 found=brief(label),
                 fix="restore the file, or use --task classification",
             )

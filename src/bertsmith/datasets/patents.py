@@ -14,8 +14,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.datasets.cells import Row
+from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.tables import Row, read_table, show_columns
+from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import parse_json
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError

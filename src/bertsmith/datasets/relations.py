@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import file_text, json_records, suffix_of
+from bertsmith.datasets.file_text import file_text, suffix_of
 from bertsmith.datasets.label_cells import gold_of_cell
+from bertsmith.datasets.records import json_records, rejection
 from bertsmith.datasets.spans import list_of, span_of, text_of
 from bertsmith.datasets.tables import read_texts
 from bertsmith.datasets.values import brief
@@ -49,9 +50,13 @@ def read_relations(
         return _marked_table(path, text_column, label_column, gold=gold)
     content = file_text(path, what="texts with two marked spans and a label")
     examples: list[TextExample] = []
+    skipped: list[tuple[str, str]] = []
     for place, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):
         if not isinstance(record, dict):
             raise InputError(expected=f"a record in {place}", found=brief(record), fix=f"write {_RECORD}")
+        if gold and (reason := rejection(record)):
+            skipped.append((place, reason))
+            continue
         text = text_of(record, place, text_column)
         keys = (label_column,) if label_column else LABEL_KEYS
         examples.append(
@@ -62,7 +67,7 @@ def read_relations(
                 place=place,
             )
         )
-    return ExampleFile(examples=tuple(examples))
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
 def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], place: str = "") -> str:
@@ -113,13 +118,14 @@ def _spans(record: Mapping[str, Any], text: str, place: str) -> tuple[MarkedSpan
 def _label(record: Mapping[str, Any], keys: tuple[str, ...], place: str) -> str | float | tuple[str, ...]:
     value = next((record[key] for key in keys if record.get(key) is not None), "")
     cell = value if isinstance(value, str) else json.dumps(value)
-    if not cell.strip():
+    gold = gold_of_cell(cell, place, "label")
+    if gold is None:
         raise InputError(
             expected=f"a relation under the key {' or '.join(map(repr, keys))} in {place}",
             found="none",
             fix="add it; for two entities without a relation, any name such as none",
         )
-    return gold_of_cell(cell, place, "label")
+    return gold
 
 
 def _marked_table(path: Path, text_column: str | None, label_column: str | None, *, gold: bool) -> ExampleFile:

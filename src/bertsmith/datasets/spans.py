@@ -1,42 +1,32 @@
 """Reader for texts whose entities are marked by character offsets, as annotation tools export them.
 
-JSON lines (or one JSON list) of records: `{"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}`. The spans
-may also be named `entities` or `label(s)` and be written `[0, 4, "PER"]`, as by Prodigy, spaCy and Doccano; a record
-may be the pair `[text, {"entities": ...}]` of spaCy. The other format is the JSON export of Label Studio: tasks with
-`data` and `annotations`. Ends are exclusive, and characters are code points.
+Records of JSON or rows of Parquet: `{"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}`. The spans may
+also be named `entities` or `label(s)` and be written `[0, 4, "PER"]`, as by Prodigy, spaCy and Doccano; a record may be
+the pair `[text, {"entities": ...}]` of spaCy. The other format is the JSON export of Label Studio: tasks with `data`
+and `annotations`. Ends are exclusive, and characters are code points.
 
 Texts are split into words as in prediction. A span that cuts a word is widened to its ends, and listed on stderr.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bertsmith.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.datasets.file_text import file_text, json_records, suffix_of, unpacked, warn_of_places
+from bertsmith.datasets.examples import ExampleFile
+from bertsmith.datasets.file_text import file_head, file_text, suffix_of
 from bertsmith.datasets.label_cells import BORDERS, LONGEST_LABEL
+from bertsmith.datasets.label_studio import annotations_of, is_task, require_equal, results_of
+from bertsmith.datasets.marked_texts import OWN_SCHEME, MarkedText, require_text, sentences_of
+from bertsmith.datasets.records import json_records, rejection
 from bertsmith.datasets.values import brief, clean, looks_like_json
-from bertsmith.datasets.words import MarkedSpan, tags_of_spans, words_of
+from bertsmith.datasets.words import MarkedSpan
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
-from bertsmith.metrics.entities import convert_tags
-from bertsmith.progress import counted, tell, warn
+from bertsmith.progress import warn
 
 SUFFIXES = (".jsonl", ".json")
 SPAN_KEYS = ("spans", "entities", "label", "labels")
-ANNOTATION_KEYS = ("annotations", "completions")  # of Label Studio; the second one in its old versions
-
-_HEAD = 4096  # bytes that are checked for JSON
-_OWN_SCHEME = "IOB2"
-
-
-class _Marked(NamedTuple):
-    """A text with its spans; or, if `skipped` is not empty, why it is not used."""
-
-    text: str = ""
-    spans: tuple[MarkedSpan, ...] = ()
-    skipped: str = ""
 
 
 def has_spans(path: Path) -> bool:
@@ -47,11 +37,16 @@ def has_spans(path: Path) -> bool:
     """
     if suffix_of(path) in SUFFIXES:
         return True
-    with unpacked(path) as file:
-        return looks_like_json(file.read(_HEAD).decode("utf-8-sig", errors="replace"))
+    return looks_like_json(file_head(path))
 
 
-def read_spans(path: Path, *, text_column: str | None = None, scheme: str = _OWN_SCHEME) -> ExampleFile:
+def read_spans(
+    path: Path,
+    *,
+    text_column: str | None = None,
+    scheme: str = OWN_SCHEME,
+    records: Iterable[tuple[str, Any]] | None = None,
+) -> ExampleFile:
     """The texts of a file as sentences with tags; each text is a document.
 
     Skipped are texts that no one has annotated, and those that the annotator rejected.
@@ -59,55 +54,29 @@ def read_spans(path: Path, *, text_column: str | None = None, scheme: str = _OWN
     Args:
         text_column: the key of the text; by default `text`.
         scheme: the scheme of the tags.
+        records: the place and the value of each record, if they have been read.
 
     Raises:
         InputError: the file cannot be read, no text is annotated, or a span is invalid: empty, outside of its text,
             without a word, without one label, or sharing a word with another one; the message gives file and line.
     """
-    content = file_text(path, what="texts with marked spans")
-    examples: list[TaggedExample] = []
-    skipped: list[tuple[str, str]] = []
-    widened: list[tuple[str, str]] = []
-    types, unread = Counter[str](), Counter[str]()
-    for place, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):
-        found = _marked(record, place, text_column, unread)
-        sentence = words_of(found.text, id=str(len(examples)), place=place)
-        if found.skipped or not (sentence.words or found.spans):
-            skipped.append((place, found.skipped or "a text without words"))
-            continue
-        tags, cut = tags_of_spans(found.text, sentence, found.spans)
-        widened += [(place, f"{span.label!r} {brief(found.text[span.start : span.end])}") for span in cut]
-        types.update(span.label for span in found.spans)
-        tags = tags if scheme == _OWN_SCHEME else tuple(convert_tags(tags, _OWN_SCHEME, scheme))
-        examples.append(
-            TaggedExample(
-                id=sentence.id,
-                words=sentence.words,
-                tags=tags,
-                document=len(examples),
-                place=place,
-                offsets=sentence.offsets,
-            )
-        )
+    if records is None:
+        content = file_text(path, what="texts with marked spans")
+        records = json_records(path, content, lines=suffix_of(path) == ".jsonl")
+    unread = Counter[str]()
     file = f"'{shown(str(path))}'"
-    if not examples:
-        raise InputError(
-            expected=f"texts with spans in {file}",
-            found=f"{counted(len(skipped), 'record')} without" + (f": {skipped[0][1]}" if skipped else ""),
-            fix=f"annotate them, or name the spans {', '.join(SPAN_KEYS[:2])} or {SPAN_KEYS[2]}",
-        )
-    empty = sum(set(one.tags or ()) == {"O"} for one in examples)
-    tell(
-        f"{file}: {counted(len(examples), 'text')}, {counted(types.total(), 'span')} of "
-        f"{counted(len(types), 'type')}; texts without a span, so all O: {empty:,}"
+    result = sentences_of(
+        file,
+        (_marked(record, place, text_column, unread) for place, record in records),
+        scheme=scheme,
+        fix=f"annotate them, or name the spans {', '.join(SPAN_KEYS[:2])} or {SPAN_KEYS[2]}",
     )
-    warn_of_places(f"{file}: {counted(len(widened), 'span')} cut a word, widened to its ends", widened)
     if unread:
         warn(f"{file}: results of other types are not read: {', '.join(f'{n:,} {kind}' for kind, n in unread.items())}")
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return result
 
 
-def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[str]") -> _Marked:
+def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
     """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
         record = {**record[1], text_column or "text": record[0]}
@@ -118,52 +87,34 @@ def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[s
             fix='write {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or rename a file with one '
             "JSON list to end in .json",
         )
-    if isinstance(record.get("data"), dict):
+    if is_task(record):
         text = text_of(record["data"], place, text_column)
-        key = next((key for key in ANNOTATION_KEYS if key in record), ANNOTATION_KEYS[0])
-        return _of_annotations(text, list_of(record.get(key), place, key), place, unread)
+        kept, skipped = annotations_of(record, place)
+        parts = [
+            sorted(_results(text, annotation, place, Counter() if number else unread))
+            for number, annotation in enumerate(kept)
+        ]
+        return MarkedText(place, text, tuple(require_equal(parts, place)) if parts else (), skipped)
     text = text_of(record, place, text_column)
     answer = record.get("answer", "accept")
     if answer != "accept":
-        return _Marked(skipped=f"the answer {brief(answer)} of the annotator")
+        return MarkedText(place, skipped=rejection(record) or f"the answer {brief(answer)} of the annotator")
     keys = [key for key in SPAN_KEYS if record.get(key) is not None]
     if not keys:
-        return _Marked(skipped="no spans")
+        return MarkedText(place, skipped="no spans")
     if len(keys) > 1:
         raise InputError(
             expected=f"one list of spans in {place}",
             found=" and ".join(map(repr, keys)),
             fix="remove all but one of these keys",
         )
-    return _Marked(text, tuple(span_of(item, text, place) for item in list_of(record[keys[0]], place, keys[0])))
-
-
-def _of_annotations(text: str, annotations: Sequence[Any], place: str, unread: "Counter[str]") -> _Marked:
-    """The annotation of a task of Label Studio: the only one, the one marked as ground truth, or several equal ones."""
-    kept = []
-    for one in annotations:
-        if not isinstance(one, dict):
-            raise InputError(
-                expected=f"annotations {{...}} in {place}", found=brief(one), fix="export the tasks again as JSON"
-            )
-        if not (one.get("was_cancelled") or one.get("skipped")):
-            kept.append(one)
-    kept = [one for one in kept if one.get("ground_truth")] or kept
-    if not kept:
-        return _Marked(skipped="only cancelled annotations" if annotations else "no annotation")
-    found = [tuple(_results(text, one, place, Counter() if number else unread)) for number, one in enumerate(kept)]
-    if len({tuple(sorted(spans)) for spans in found}) > 1:
-        raise InputError(
-            expected=f"one annotation of the task in {place}",
-            found=f"{len(kept)} that differ",
-            fix="mark one of them as ground truth, or remove the others",
-        )
-    return _Marked(text, found[0])
+    items = list_of(record[keys[0]], place, keys[0])
+    return MarkedText(place, text, tuple(span_of(item, text, place) for item in items))
 
 
 def _results(text: str, annotation: Mapping[str, Any], place: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
     """The spans of an annotation of Label Studio."""
-    for result in list_of(annotation.get("result"), place, "result"):
+    for result in results_of(annotation, place):
         value = result.get("value") if isinstance(result, dict) else None
         if isinstance(value, dict) and "labels" in value and "start" in value:
             yield span_of(value, text, place)
@@ -194,19 +145,10 @@ def span_of(item: Any, text: str, place: str) -> MarkedSpan:
             fix='write {"start": 0, "end": 4, "label": "PER"} or [0, 4, "PER"]',
         )
     span = MarkedSpan(values[0], values[1], label)
-    marked, given = text[max(span.start, 0) : max(span.end, 0)], item.get("text") if isinstance(item, dict) else None
-    if isinstance(given, str) and _letters(given) != _letters(marked):
-        raise InputError(
-            expected=f"{brief(given)} at {span.start} to {span.end} in {place}",
-            found=brief(marked),
-            fix="correct the span: its ends count code points of the text as it is, an emoji as one",
-        )
+    stated = item.get("text") if isinstance(item, dict) else None
+    if isinstance(stated, str):
+        require_text(text, span, stated, place)
     return span
-
-
-def _letters(text: str) -> str:
-    """A text without white space, which Label Studio writes in other ways into its results."""
-    return "".join(clean(text).replace("\\n", " ").split())
 
 
 def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> str:

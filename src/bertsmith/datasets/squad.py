@@ -1,4 +1,8 @@
-"""Reader for question answering: JSON files in the format of SQuAD v1.1 and v2.0."""
+"""Reader for question answering: JSON files in the format of SQuAD v1.1 and v2.0, and its questions as rows.
+
+Rows are those of the data sets of Hugging Face, in JSON lines, a JSON list or Parquet: `id`, `context`, `question` and
+`answers`, which is `{"text": [...], "answer_start": [...]}`. A list of SQuAD's articles or paragraphs is read, too.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.examples import Answer, ExampleFile, QuestionExample
-from bertsmith.datasets.file_text import file_text, warn_of_places
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of, warn_of_places
+from bertsmith.datasets.parquet_records import parquet_records
+from bertsmith.datasets.records import json_records
 from bertsmith.datasets.values import brief, clean, parse_json
+from bertsmith.documents.names import json_value
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
-from bertsmith.progress import counted
+from bertsmith.progress import counted, tell
 
 _FIXES: dict[object, str] = {bool: "write true or false", int: "write a whole number"}
 
 
-def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> ExampleFile:
+def read_squad(path: Path, *, gold: bool = False, training: bool = False, unanswerable: bool = False) -> ExampleFile:
     """The questions of a v1.1 or v2.0 file, with or without answers.
 
     An answer that is not at its offset is moved to the nearest occurrence of its text in the context. An answer that
@@ -26,17 +33,18 @@ def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> Exa
         gold: a question without an answer is skipped and listed, unless it is marked as impossible.
         training: as `gold`, and only one answer per question is kept, the first that occurs in its context. (BERT's
             original code only looks at the first answer.)
+        unanswerable: in rows, which lack SQuAD's `is_impossible`, an empty list of answers means that there is none in
+            the context.
 
     Raises:
         InputError: the file is missing, empty, not JSON, or not in this format; the message names the place.
     """
-    content = parse_json(file_text(path, what="a JSON file of questions"), f"'{shown(str(path))}'")
     examples: list[QuestionExample] = []
     skipped: list[tuple[str, str]] = []
     seen: set[str] = set()
     moved: list[tuple[str, str]] = []
     lost: list[tuple[str, str]] = []
-    for context, record, where in _records(path, content):
+    for context, record, where in _records(path, unanswerable=unanswerable):
         name = _name(record, where)
         question = clean(_field(record, "question", str, where))
         place = f"question {name!r} of '{shown(str(path))}'"
@@ -109,16 +117,69 @@ def _refusal(
     return None
 
 
-def _records(path: Path, content: Any) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+def _records(path: Path, *, unanswerable: bool) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Each question's context, record and place."""
     file = f"'{shown(str(path))}'"
-    for a, article in enumerate(_field(content, "data", list, file)):
+    if suffix_of(path) == ".parquet":
+        yield from _rows(file, parquet_records(path), unanswerable=unanswerable)
+        return
+    text = file_text(path, what="a JSON file of questions")
+    if suffix_of(path) == ".jsonl" or _starts_with_row(text):
+        yield from _rows(file, json_records(path, text, lines=True), unanswerable=unanswerable)
+        return
+    content = parse_json(text, file)
+    items = content if isinstance(content, list) else _field(content, "data", list, file)
+    if items and _is_row(items[0]):
+        rows = ((line_of(path, number, "record"), item) for number, item in enumerate(items, start=1))
+        yield from _rows(file, rows, unanswerable=unanswerable)
+        return
+    for a, article in enumerate(items):
         where = f"article {a} of {file}"
-        for p, paragraph in enumerate(_field(article, "paragraphs", list, where)):
-            where = f"paragraph {p} of article {a} of {file}"
+        is_paragraph = isinstance(content, list) and isinstance(article, dict) and "qas" in article
+        for p, paragraph in enumerate([article] if is_paragraph else _field(article, "paragraphs", list, where)):
+            where = f"paragraph {a} of {file}" if is_paragraph else f"paragraph {p} of article {a} of {file}"
             context = clean(_field(paragraph, "context", str, where))
             for q, record in enumerate(_field(paragraph, "qas", list, where)):
                 yield context, record, f"question {q} of {where}"
+
+
+def _starts_with_row(text: str) -> bool:
+    """Whether the first line of a text is a row."""
+    try:
+        return _is_row(json_value(lines_of(text.lstrip())[0]))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, dict) and "question" in value and "context" in value
+
+
+def _rows(
+    file: str, rows: Iterator[tuple[str, Any]], *, unanswerable: bool
+) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """The questions of rows, with their answers as in SQuAD's own files."""
+    for number, (place, row) in enumerate(rows):
+        if not number:
+            tell(f"{file}: read as rows of questions, with `id`, `context`, `question` and `answers`")
+        context = clean(_field(row, "context", str, place))
+        record = {"id": str(number), **{key: value for key, value in row.items() if value is not None}}
+        answers = record.get("answers")
+        if isinstance(answers, dict):
+            texts, starts = answers.get("text", []), answers.get("answer_start")
+            texts = [texts] if isinstance(texts, str) else texts
+            starts = [starts] if isinstance(starts, int) else [None] * len(texts) if starts is None else starts
+            if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+                raise InputError(
+                    expected=f"as many texts as starts of answers in {place}",
+                    found=brief(answers),
+                    fix='write {"text": ["..."], "answer_start": [0]}',
+                )
+            answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+            record["answers"] = answers
+        if unanswerable and answers == []:
+            record.setdefault("is_impossible", True)
+        yield context, record, place
 
 
 def _answers(record: Mapping[str, Any], place: str) -> list[Any]:

@@ -1,74 +1,45 @@
-"""Reader for texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or compressed (.gz, .zst).
+"""Reader for texts with labels from tables: CSV, TSV, JSON, Parquet, Excel, fastText; plain or compressed (.gz, .zst).
 
 The extension gives the format of a file. CSV has a header and quotes; its cells are separated by commas, or by what the
 header has in their place (spreadsheets of many countries write semicolons). TSV has a header and no quoting at all, as
-the official GLUE files have none. A JSON file holds one record per line, or is one list of records. Every value is read
-as text.
+the official GLUE files have none. A JSON file holds one record per line, or is one list of records, or has another
+shape of `records`. A file with another extension that starts with a label of fastText is read as such. Every value is
+read as text.
 """
 
-import csv
-import dataclasses
 import io
-import itertools
-import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from bertsmith.datasets.binary_labels import binary_columns, names_of_ones, positions_of_ones, width_of_ones
+from bertsmith.datasets.cells import NumberedCells, Row, csv_rows, header_and_rows, is_blank_line, tsv_rows
+from bertsmith.datasets.column_names import (
+    ID_COLUMNS,
+    LABEL_COLUMNS,
+    NUMBER_COLUMNS,
+    PAIR_COLUMNS,
+    SHOWN_COLUMNS,
+    TEXT_COLUMNS,
+    nearest_column,
+    plain_name,
+    show_columns,
+)
 from bertsmith.datasets.examples import ExampleFile, TextExample
-from bertsmith.datasets.file_text import file_text, json_records, line_of, lines_of, separator_of, suffix_of, unpacked
+from bertsmith.datasets.fasttext import is_fasttext, read_fasttext
+from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
-from bertsmith.datasets.values import brief, clean, looks_like_json
-from bertsmith.documents.names import require_unique
+from bertsmith.datasets.parquet_records import class_names, parquet_records, with_names
+from bertsmith.datasets.records import read_records
+from bertsmith.datasets.spreadsheets import read_sheet
+from bertsmith.datasets.values import as_text, brief, clean, looks_like_json
 from bertsmith.documents.sources import shown
-from bertsmith.errors import InputError, nearest
+from bertsmith.errors import InputError
 from bertsmith.progress import counted, tell, warn
 
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-TEXT_COLUMNS = (
-    "text sentence message review comment content tweet post body document title headline question query utterance "
-    "claim text1 text_a sentence1 sentence_a premise question1"
-).split()
-PAIR_COLUMNS = (
-    ("text", "text2"),
-    ("text", "text_pair"),
-    ("text", "pair"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("sentence", "sentence2"),
-    ("sentence1", "sentence2"),
-    ("sentence_a", "sentence_b"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("question", "passage"),
-    ("question", "answer"),
-    ("query", "document"),
-    ("query", "passage"),
-    ("claim", "evidence"),
-)
-LABEL_COLUMNS = "label labels class classes category categories gold_label target sentiment intent topic tags".split()
-NUMBER_COLUMNS = "score label rating similarity relatedness_score value target stars".split()
-ID_COLUMNS = "id guid index idx pair_id".split()
-
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WITH_HEADER = (".csv", ".tsv")
 _OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
-_SHOWN_COLUMNS = 12
 _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
-_PARQUET_ROWS = 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of a table.
-
-    Attributes:
-        place: file and line, or file and row.
-        values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
-    """
-
-    place: str
-    values: dict[str, str]
 
 
 def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
@@ -82,17 +53,27 @@ def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
             few columns; the message gives file and line.
     """
     suffix = suffix or suffix_of(path)
+    if suffix not in SUFFIXES and path.is_file() and is_fasttext(path):
+        tell(f"'{shown(str(path))}': read as texts with labels of fastText")
+        lines = read_fasttext(path)
+        return (Row(line.place, {"text": line.text, "label": line.label}, line.unused) for line in lines)
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"{'the folder ' if path.is_dir() else ''}'{shown(str(path))}'",
             fix="name a file in it"
             if path.is_dir()
+            else "write its texts as JSON lines: this is a DocBin of spaCy"
+            if suffix == ".spacy"
+            else "save its sheet as .xlsx or CSV"
+            if suffix in (".xls", ".xlsm", ".ods")
             else "rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
         )
     if suffix == ".parquet":
-        return _parquet_rows(path)
-    text = file_text(path, what=f"a {suffix[1:].upper()} table")
+        return _typed_rows(parquet_records(path))
+    if suffix == ".xlsx":
+        return (Row(row.place, row.values) for row in read_sheet(path))
+    text = file_text(path, what=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv")
     if suffix in (".jsonl", ".json"):
         return _json_rows(path, text, lines=suffix == ".jsonl")
     if looks_like_json(text):
@@ -101,25 +82,8 @@ def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
             found="JSON",
             fix="name a file of this task, or rename a table of records to end in .jsonl",
         )
-    return _with_header(path, _csv_cells(path, text) if suffix == ".csv" else tsv_cells(text))
-
-
-def tsv_cells(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Each line's number, from 1, and its cells; a blank line has one empty cell. Quotes are ordinary characters."""
-    for number, line in enumerate(lines_of(text), start=1):
-        yield number, line.removesuffix("\r").split("\t")
-
-
-def show_columns(names: Iterable[str]) -> str:
-    """Column names for a message, shortened if there are many."""
-    listed = [brief(name) for name in names]
-    rest = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
-    return "columns " + ", ".join(listed[:_SHOWN_COLUMNS]) + rest
-
-
-def nearest_column(name: str, columns: Collection[str]) -> str:
-    """The fix for an unknown column: the nearest name, unless there are more columns than a message shows."""
-    return nearest(name, columns) if 0 < len(columns) <= _SHOWN_COLUMNS else "name one of the columns"
+    is_csv = suffix == ".csv"
+    return _with_header(path, csv_rows(io.StringIO(text, newline=""), path) if is_csv else tsv_rows(lines_of(text)))
 
 
 def read_texts(
@@ -152,38 +116,45 @@ def read_texts(
             found=f"'{shown(str(path))}', words with tags by its name",
             fix="use --task ner for entities or --task pos for plain tags",
         )
-    rows = read_table(path)
-    first_row = next(rows, None)
-    if first_row is None:
+    rows = list(read_table(path))
+    if not rows:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
-    columns = list(first_row.values)
+    columns = list(rows[0].values)
     texts = _text_columns(path, columns, text_column, pair_column)
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
     if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
-        _refuse_spans(first_row)
-    label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
-    if len({*texts, label}) <= len(texts):
+        _refuse_spans(rows[0])
+    ones = _binary_columns(rows, columns, texts, label_column) if target == "labels" else []
+    label = _label_column(path, columns, texts, label_column, known_labels) if target and not ones else ""
+    if len({*texts, label, *ones}) <= len(texts):
         raise InputError(
             expected=f"a column of its own for each text and for the label in '{shown(str(path))}'",
             found=f"{(label if label in texts else texts[0])!r} twice",
             fix="name another one",
         )
     id_column = next((name for name in columns if plain_name(name) in ID_COLUMNS and name not in (*texts, label)), None)
-    _tell_columns(path, [name for name in columns if name != id_column], texts, label)
+    gold_columns = ones or ([label] if target else [])
+    _tell_columns(path, [name for name in columns if name != id_column], texts, gold_columns)
     examples, skipped, unlabelled = [], [], []
-    for number, row in enumerate(itertools.chain([first_row], rows)):
+    labels = _label_cells(path, rows, label, ones, target)
+    for number, (row, cell) in enumerate(zip(rows, labels, strict=True)):
+        if row.is_empty and len(columns) > 1:
+            skipped.append((row.place, "no text in any column"))
+            continue
         cells = [_cell(row, name) for name in texts]
-        cell = _cell(row, label) if label else ""
+        if target and row.unused:
+            skipped.append((row.place, row.unused))
+            continue
         if plain_name(label) == "gold_label" and cell.strip() == NO_GOLD:
             skipped.append((row.place, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
             continue
         if target and holds_spans(cell):
             _refuse_spans(row)
-        if target in ("label", "number") and not cell.strip():
+        gold = gold_of_cell(cell, row.place, target) if target else None
+        if target and gold is None:
             unlabelled.append(row.place)
             skipped.append((row.place, f"an empty label in column {label!r}"))
             continue
-        gold = gold_of_cell(cell, row.place, target) if target else None
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
             skipped.append((row.place, f"empty text in column {empty[0]!r}"))
             continue
@@ -229,56 +200,60 @@ def _refuse_spans(row: Row) -> None:
         )
 
 
-def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
+def _binary_columns(rows: Sequence[Row], columns: Sequence[str], texts: Sequence[str], named: str | None) -> list[str]:
+    """The columns of zeros and ones that are labels: the named ones, or, without a column of labels, all there are."""
+    if named is not None:
+        parts = [] if named in columns else [name.strip() for name in named.split(",")]
+        return parts if len(parts) > 1 and set(parts) <= set(columns) else []
+    if any(plain_name(name) in LABEL_COLUMNS and name not in texts for name in columns):
+        return []
+    others = [name for name in columns if name not in texts and plain_name(name) not in ID_COLUMNS]
+    return binary_columns(_labelled(rows), others)
+
+
+def _labelled(rows: Sequence[Row]) -> list[tuple[str, Mapping[str, str]]]:
+    return [(row.place, row.values) for row in rows if not row.is_empty]
+
+
+def _label_cells(path: Path, rows: Sequence[Row], label: str, ones: Sequence[str], target: Target | None) -> list[str]:
+    """The cell with the label of each row, empty where labels are not read: names in place of zeros and ones."""
+    if ones:
+        named = iter(names_of_ones(_labelled(rows), ones))
+        return ["" if row.is_empty else next(named) for row in rows]
+    if not label:
+        return [""] * len(rows)
+    cells = ["" if row.is_empty else _cell(row, label) for row in rows]
+    if names := class_names(path).get(label) if target != "number" else None:
+        tell(f"'{shown(str(path))}': classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
+        return [with_names(cell, names, row.place) for cell, row in zip(cells, rows, strict=True)]
+    width = (
+        width_of_ones([(row.place, cell) for cell, row in zip(cells, rows, strict=True)]) if target == "labels" else 0
+    )
+    if not width:
+        return cells
+    tell(
+        f"'{shown(str(path))}': lists in {label!r} read as a 0 or 1 for each of {width} labels, named 0 to {width - 1}"
+    )
+    return [positions_of_ones(cell, row.place) for cell, row in zip(cells, rows, strict=True)]
+
+
+def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labels: Sequence[str]) -> None:
     """Tells which columns of a table are read, if some are not, or if their names are not the usual ones."""
-    unread = [name for name in columns if name not in (*texts, label)]
-    if unread or not {*texts, label} <= {*_USUAL_COLUMNS}:
-        used = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
+    unread = [name for name in columns if name not in (*texts, *labels)]
+    if unread or not {*texts, *labels} <= {*_USUAL_COLUMNS}:
+        gold = repr(labels[0]) if len(labels) == 1 else f"the ones in {show_columns(labels)}"
+        used = f"text from {' and '.join(map(repr, texts))}{f', gold from {gold}' if labels else ''}"
         tell(f"'{shown(str(path))}': {used}" + (f"; not read: {show_columns(unread)}" if unread else ""))
 
 
-def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of each row's first line, and the cells of the row."""
-    # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-    separator = separator_of(text.partition("\n")[0], path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    line = 1
-    try:
-        for cells in reader:
-            yield line, cells or [""]
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            expected=f"a CSV row starting at {line_of(path, line)}",
-            found=str(error),
-            fix="close every quote, and double quotes inside a cell",
-        ) from None
-
-
-def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
     """The rows below the header, keyed by its names."""
-    header_line, header = next(rows)
-    header = [name.strip() for name in header]
-    require_unique(header, line_of(path, header_line))
-    if not any(header):
-        raise InputError(
-            expected=f"column names in {line_of(path, header_line)}",
-            found="a blank line",
-            fix="give each column a unique name",
-        )
+    header, rows = header_and_rows(rows, path)
     is_empty = True
     for line, cells in rows:
-        if cells == [""] and len(header) > 1:
-            continue
-        if len(cells) != len(header):
-            raise InputError(
-                expected=f"{counted(len(header), 'column')} in {line_of(path, line)}",
-                found=f"{len(cells)}, starting with {brief(cells[0])}",
-                fix="fix this line: a column separator is missing, or part of a text",
-            )
-        is_empty = False
-        yield Row(line_of(path, line), dict(zip(header, cells, strict=True)))
+        if not is_blank_line(cells, header):
+            is_empty = False
+            yield Row(line_of(path, line), dict(zip(header, cells, strict=True)))
     if is_empty:
         raise InputError(
             expected=f"rows below the header of '{shown(str(path))}'",
@@ -288,43 +263,13 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
 
 
 def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
-    for place, record in json_records(path, text, lines=lines):
-        if not isinstance(record, dict):
-            raise InputError(
-                expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="write one record per example"
-            )
-        yield Row(place, {clean(name): _as_text(value) for name, value in record.items()})
+    for place, values, unused in read_records(path, text, lines=lines, columns=(*TEXT_COLUMNS, *LABEL_COLUMNS)):
+        yield Row(place, {clean(name): as_text(value, place) for name, value in values.items()}, unused)
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with unpacked(path) as stream:
-        try:
-            number = 0
-            file = pq.ParquetFile(stream)
-            require_unique(file.schema_arrow.names, f"'{shown(str(path))}'")
-            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield Row(line_of(path, number, "row"), {name: _as_text(value) for name, value in record.items()})
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                expected=f"Parquet data in '{shown(str(path))}'", found=f"something else ({error})", fix="save it again"
-            ) from None
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return clean(value)
-    is_missing = value is None or value != value  # NaN is what tables of numbers have in an empty cell
-    return "" if is_missing else clean(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def plain_name(name: str) -> str:
-    """The name of a column as it is compared with known ones: lower case, with underscores."""
-    return name.strip().lower().replace("-", "_").replace(" ", "_")
+def _typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator[Row]:
+    for place, values in records:
+        yield Row(place, {name: as_text(value, place) for name, value in values.items()})
 
 
 def _cell(row: Row, column: str) -> str:

@@ -16,6 +16,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.datasets.cells import Row
+from bertsmith.datasets.column_names import LABEL_COLUMNS, NUMBER_COLUMNS, nearest_column, plain_name, show_columns
 from bertsmith.datasets.examples import (
     PAIRS,
     SIMILARITY,
@@ -27,16 +29,7 @@ from bertsmith.datasets.examples import (
     texts_of_group,
 )
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
-from bertsmith.datasets.tables import (
-    LABEL_COLUMNS,
-    NUMBER_COLUMNS,
-    Row,
-    nearest_column,
-    plain_name,
-    read_table,
-    read_texts,
-    show_columns,
-)
+from bertsmith.datasets.tables import read_table, read_texts
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 

@@ -1,18 +1,18 @@
 """The texts of a file of any size, one at a time: one per line, or one column of a table or of JSON records.
 
 Row i of the output belongs to line (record, row) i of the file, so an empty line is a text, too. Only a line feed ends
-a line. Bytes that are not UTF-8 become U+FFFD, and the lines with such bytes are counted.
+a line, or a carriage return in a file without line feeds. Bytes that are not UTF-8 become U+FFFD, and the lines with
+such bytes are counted.
 """
 
-import csv
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.datasets.file_text import separator_of, suffix_of
-from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
+from bertsmith.datasets.cells import csv_rows, header_and_rows, is_blank_line, tsv_rows
+from bertsmith.datasets.column_names import TEXT_COLUMNS, nearest_column, show_columns
+from bertsmith.datasets.file_text import suffix_of
 from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.documents.encodings import Readable, Utf8Stream
 from bertsmith.documents.names import json_value, require_unique
@@ -29,7 +29,6 @@ from bertsmith.documents.sources import (
     shown,
 )
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.progress import counted
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 JSON_HEAD = 4096  # bytes that are checked for JSON
@@ -127,7 +126,11 @@ class TextLines:
             raise UnreadableError(reason)
         if self.kind != ".jsonl" and looks_like_json(head[:JSON_HEAD].decode("utf-8-sig", errors="replace")):
             raise self._json()
-        for number, raw in enumerate(_raw_lines(text, head), start=1):
+        # Without any line feed, a carriage return is the line end of old systems.
+        while b"\n" not in head and len(head) <= LONGEST_RECORD and (more := text.read(BLOCK_BYTES)):
+            head += more
+        end = b"\r" if b"\r" in head and b"\n" not in head else b"\n"
+        for number, raw in enumerate(_raw_lines(text, head, end), start=1):
             try:
                 yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
@@ -160,40 +163,14 @@ class TextLines:
             yield _text(record[column], column, place)
 
     def _cells(self, lines: Iterable[str]) -> Iterator[str]:
-        # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
-        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
-        lines = iter(lines)
-        first = next(lines, "")
-        lines = itertools.chain([first], lines)
-        rows = (
-            csv.reader(lines, delimiter=separator_of(first, self.path), strict=True)
-            if self.kind == ".csv"
-            else _Tabbed(lines)
-        )
-        header: list[str] = []
-        place = 0
-        try:
-            for cells in rows:
-                if not header:
-                    header = [name.strip() for name in cells]
-                    column = self._column(header)
-                    place = header.index(column)
-                elif cells in ([], [""]) and len(header) > 1:
-                    self.blank_records += 1
-                elif len(cells) not in (len(header), 0):
-                    raise InputError(
-                        expected=f"{counted(len(header), 'column')} in line {rows.line_num:,} of '{shown(self.path)}'",
-                        found=f"{len(cells)}, starting with {brief(cells[0])}",
-                        fix="fix this line: a column separator is missing, or part of a text",
-                    )
-                else:
-                    yield cells[place] if cells else ""
-        except csv.Error as error:
-            raise InputError(
-                expected=f"CSV rows up to line {rows.line_num:,} of '{shown(self.path)}'",
-                found=str(error),
-                fix="close every quote, and double quotes inside a cell",
-            ) from None
+        rows = csv_rows(lines, self.path) if self.kind == ".csv" else tsv_rows(lines)
+        header, rows = header_and_rows(rows, self.path)
+        index = header.index(self._column(header))
+        for _, cells in rows:
+            if is_blank_line(cells, header):
+                self.blank_records += 1
+            else:
+                yield cells[index]
 
     def _json(self) -> InputError:
         """The error for JSON where lines of text are expected."""
@@ -244,18 +221,6 @@ class TextLines:
         return found[0]
 
 
-class _Tabbed:
-    """The cells of tab-separated lines, without quoting; counts lines as `csv.reader` does."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines, self.line_num = iter(lines), 0
-
-    def __iter__(self) -> Iterator[list[str]]:
-        for line in self.lines:
-            self.line_num += 1
-            yield line.removesuffix("\n").removesuffix("\r").split("\t")
-
-
 class RunningDigest:
     """The digest of a sequence of texts, available after any number of them."""
 
@@ -273,16 +238,16 @@ class RunningDigest:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def _raw_lines(stream: Readable, data: bytes) -> Iterator[bytes]:
-    """The lines of `data` and of the rest of the stream, line feeds included; the last line may lack it."""
+def _raw_lines(stream: Readable, data: bytes, end: bytes) -> Iterator[bytes]:
+    """The lines of `data` and of the rest of the stream, with their `end`, which the last line may lack."""
     waiting: list[bytes] = []
     number, size = 0, 0
     while data:
-        *whole, rest = data.split(b"\n")
+        *whole, rest = data.split(end)
         if whole:
             whole[0] = b"".join([*waiting, whole[0]])
             for line in whole:
-                yield line + b"\n"
+                yield line + end
             number += len(whole)
             waiting, size = [], 0
         waiting.append(rest)

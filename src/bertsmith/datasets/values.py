@@ -1,5 +1,8 @@
-"""Single values of task files: JSON, and how messages show them."""
+"""Single values of task files: JSON, their texts, and how messages show them."""
 
+import datetime as dt
+import decimal
+import json
 import re
 from typing import Any
 
@@ -55,3 +58,42 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def as_text(value: object, place: str) -> str:
+    """A value of a typed table as a text: empty if it is missing, JSON if it is a number, a list or a record.
+
+    >>> as_text(None, ""), as_text(float("nan"), ""), as_text(b"good", ""), as_text(decimal.Decimal("1.50"), "")
+    ('', '', 'good', '1.50')
+    >>> as_text(dt.date(2024, 5, 1), ""), as_text(["a", 1], "")
+    ('2024-05-01', '["a", 1]')
+
+    Raises:
+        InputError: the value is bytes that are not UTF-8, or of a type that has no text.
+    """
+    if isinstance(value, str):
+        return clean(value)
+    if value is None or value != value:  # NaN is what tables of numbers have in an empty cell
+        return ""
+    text = _plain(value, place) if not isinstance(value, bool | int | float | list | tuple | dict) else None
+    return clean(
+        json.dumps(value, ensure_ascii=False, default=lambda part: _plain(part, place)) if text is None else text
+    )
+
+
+def _plain(value: object, place: str) -> str:
+    """The text of a value that JSON has no type for."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InputError(
+                expected=f"text in {place}", found=f"bytes that are not UTF-8, {brief(value)}", fix="store it as text"
+            ) from None
+    if isinstance(value, decimal.Decimal | dt.date | dt.time | dt.timedelta):
+        return str(value)
+    raise InputError(
+        expected=f"texts, numbers and lists in {place}",
+        found=f"a value of type {type(value).__name__}",
+        fix="convert it",
+    )

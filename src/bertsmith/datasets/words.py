@@ -87,3 +87,34 @@ def tags_of_spans(
         owners |= dict.fromkeys(range(first, past), span)
         tags[first:past] = [f"B-{span.label}", *[f"I-{span.label}"] * (past - first - 1)]
     return tuple(tags), widened
+
+
+def without_overlaps(
+    sentence: TaggedExample, spans: Sequence[MarkedSpan]
+) -> tuple[tuple[MarkedSpan, ...], list[MarkedSpan]]:
+    """The spans that remain if a word may only be in one, and those that are left out: the outermost ones remain.
+
+    Of two spans of the same words, the first one remains. A span that is given twice remains once.
+
+    >>> text = "University of Oslo"
+    >>> without_overlaps(words_of(text), [MarkedSpan(14, 18, "LOC"), MarkedSpan(0, 18, "ORG")])
+    ((MarkedSpan(start=0, end=18, label='ORG'),), [MarkedSpan(start=14, end=18, label='LOC')])
+    """
+    assert sentence.offsets is not None, "the words of a text"
+    starts, ends = np.array(sentence.offsets, dtype=np.int64).reshape(-1, 2).T
+    ranges = [
+        (int(np.searchsorted(ends, span.start, side="right")), int(np.searchsorted(starts, span.end, side="left")))
+        for span in spans
+    ]
+    by_length = sorted(range(len(spans)), key=lambda number: ranges[number][0] - ranges[number][1])
+    owners: dict[int, MarkedSpan] = {}
+    kept, left_out = [], []
+    for number in by_length:
+        span, words = spans[number], range(*ranges[number])
+        taken = {owners[word] for word in words if word in owners}
+        if not taken:
+            owners |= dict.fromkeys(words, span)
+            kept.append(span)
+        elif taken != {span}:
+            left_out.append(span)
+    return tuple(sorted(kept)), left_out

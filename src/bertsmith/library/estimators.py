@@ -27,6 +27,7 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, text_examples, texts_or_pairs, warn_cut
+from bertsmith.progress import counted
 from bertsmith.settings import require, split_settings
 from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.label_prediction import LabelPrediction
@@ -181,7 +182,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
 
         Raises:
             InputError: X is empty, or contains something other than texts.
-            LabelError: y has another length, or fewer than two classes.
+            LabelError: y has another length, missing values, or fewer than two classes.
             ValueError: y contains numbers that are not classes.
             BertsmithError: the model or a setting is invalid.
         """
@@ -264,6 +265,16 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         if y is None:
             raise LabelError(expected="a class for each text", found="no y", fix="give y")
         classes = column_or_1d(y, warn=True)
+        # NaN and NaT are not equal to themselves, and pandas' NA has no answer to the question.
+        is_value = [isinstance(label == label, bool | np.bool_) and bool(label == label) for label in classes.tolist()]
+        missing = [row for row, label in enumerate(classes.tolist()) if label is None or not is_value[row]]
+        if missing:
+            raise LabelError(
+                expected="a class for each text",
+                found=f"{classes.tolist()[missing[0]]} for {counted(len(missing), 'text')}, the first for text "
+                f"{missing[0] + 1}",
+                fix="fill them in, or leave these texts out",
+            )
         check_classification_targets(classes)
         if len(classes) != count:
             raise LabelError(expected=f"a class for each of {count} texts", found=str(len(classes)), fix="correct y")

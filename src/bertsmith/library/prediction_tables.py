@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.file_text import suffix_of
 from bertsmith.datasets.glue import GLUE
-from bertsmith.datasets.nli import TITLES as NLI
+from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.files import write_text
 from bertsmith.inference.ensemble import load_ensemble

@@ -21,12 +21,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
-from bertsmith.datasets.tables import SUFFIXES, read_table, show_columns
+from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.datasets.values import brief, looks_like_json
 from bertsmith.documents.sources import Skipped, Source, find_sources, shown
 from bertsmith.errors import InputError
-from bertsmith.progress import counted, tell
+from bertsmith.progress import counted, tell, warn
 from bertsmith.settings import require
 
 ID_COLUMNS = "id _id docid doc_id docno pid passage_id qid query_id num".split()
@@ -227,6 +228,9 @@ def _table_records(path: Path, text_column: str | None, option: str) -> Iterator
     id_column = _first_of(ID_COLUMNS, columns)
     title = columns.get(TITLE_COLUMN)
     for number, row in enumerate(itertools.chain([first], rows), start=1):
+        if row.is_empty:
+            warn(f"{row.place}: skipped, no text in any column")
+            continue
         for name in (text, id_column):
             if name is not None and name not in row.values:
                 raise InputError(

@@ -1,34 +1,37 @@
 """The examples of a named task from its files, with the dev examples and the label names of the training set."""
 
 import dataclasses
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from bertsmith.datasets.choice import read_choices
-from bertsmith.datasets.conll import read_conll
 from bertsmith.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
 from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue
+from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.label_map import LabelMap, renamed
+from bertsmith.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.datasets.labels import warn_of_single, warn_of_unlearned
-from bertsmith.datasets.nli import TITLES as NLI
 from bertsmith.datasets.nli import read_nli
 from bertsmith.datasets.patents import read_patents
 from bertsmith.datasets.relations import read_relations
-from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
+from bertsmith.datasets.tagged_files import read_tagged
 from bertsmith.datasets.text_groups import form_of_file, read_groups
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require
+from bertsmith.task_data.data_warnings import data_warnings
 from bertsmith.task_data.split import TaskData, split_dev
 from bertsmith.tasks.named_tasks import (
     CHOICES,
+    PRESETS,
     QUESTIONS,
     SEVERAL,
     TAGS,
@@ -54,6 +57,7 @@ def read_examples(
     training: bool = False,
     scheme: str = "",
     map_labels: LabelMap | None = None,
+    known: Sequence[str] = (),
 ) -> ExampleFile:
     """The examples of a task in a file; skipped rows are listed on stderr.
 
@@ -63,6 +67,7 @@ def read_examples(
         training: read as training data (only the first answer to a question is kept).
         scheme: of the tags that marked spans are read as; by default IOB2.
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
+        known: the labels of the task or model, whose spelling the labels of the file get.
 
     Raises:
         InputError: the file is not for this task, or a row is invalid; the message names file and row.
@@ -89,17 +94,9 @@ def read_examples(
     elif name in NLI:
         found = read_nli(name, path, language=columns.language)
     elif name in QUESTIONS:
-        found = read_squad(path, gold=gold, training=training)
+        found = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2")
     elif name in CHOICES:
         found = read_choices(path, labelled=gold)
-    elif name == "ner" and has_spans(path):
-        require(
-            (columns.word_column, columns.tag_column) == (0, -1),
-            expected=f"columns of words and tags in '{path}'",
-            found="JSON, which has none",
-            fix="omit --word-column and --tag-column",
-        )
-        found = read_spans(path, text_column=columns.text_column, scheme=scheme or "IOB2")
     elif name in FORMS:
         found = read_groups(
             name,
@@ -114,7 +111,16 @@ def read_examples(
     elif name == "relations":
         found = read_relations(path, text_column=columns.text_column, label_column=columns.label_column, gold=gold)
     elif name in TAGS:
-        found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
+        found = read_tagged(
+            name,
+            path,
+            text_column=columns.text_column,
+            label_column=columns.label_column,
+            word_column=columns.word_column,
+            tag_column=columns.tag_column,
+            scheme=scheme,
+            gold=gold,
+        )
     else:
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
         found = read_texts(
@@ -128,10 +134,15 @@ def read_examples(
     warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
-    if not map_labels:
-        return found
-    new = renamed(found.examples, map_labels, types=name == "ner", complete=training)
-    return dataclasses.replace(found, examples=tuple(new))
+    examples: Sequence[Example] = found.examples
+    if name == "ner":
+        examples = in_scheme(examples, scheme, known)
+    if name not in GLUE and name not in NLI:
+        spelled = known or PRESETS.get(name, ())
+        examples = with_one_spelling(examples, map_labels if map_labels and name != "ner" else spelled)
+    if map_labels:
+        examples = renamed(examples, map_labels, types=name == "ner", complete=training)
+    return dataclasses.replace(found, examples=tuple(examples))
 
 
 def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
@@ -181,7 +192,7 @@ def read_task(
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
     everything = read_examples(name, train, columns, training=True, map_labels=map_labels).examples
-    digests = {"train": digest_file(train)}
+    digests = {"train": _digest(train)}
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, None if columns is None else columns.hierarchy)
     if spec.settings.document_context and spec.kind == "tagging":
@@ -195,9 +206,14 @@ def read_task(
     else:
         form = form_of_file(dev) if name in FORMS else name
         others = read_examples(
-            form, dev, columns, scheme=spec.scheme, map_labels=map_labels if form == name else None
+            form,
+            dev,
+            columns,
+            scheme=spec.scheme,
+            map_labels=map_labels if form == name else None,
+            known=spec.labels if form == name else (),
         ).examples
-        digests["dev"] = digest_file(dev)
+        digests["dev"] = _digest(dev)
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
         data = TaskData(train=examples, dev=others, digests=digests)
@@ -217,7 +233,21 @@ def read_task(
         # Parents are learned from their children.
         named = [label for label in spec.labels if label not in spec.parents]
         warn_of_unlearned(named, data.train, data.dev)
-    return spec, data
+    # That all dev examples are training examples was said above.
+    is_same = digests.get("dev") == digests["train"]
+    warnings = data_warnings(data.train, () if is_same else data.dev)
+    for warning in warnings:
+        warn(warning)
+    return spec, dataclasses.replace(data, warnings=warnings)
+
+
+def _digest(path: Path) -> str:
+    """The digest of a file, or of the names and the contents of all files in a folder."""
+    if not path.is_dir():
+        return digest_file(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    lines = [f"{file.relative_to(path).as_posix()} {digest_file(file)}\n" for file in files]
+    return f"sha256:{hashlib.sha256(''.join(lines).encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
 def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:

@@ -30,11 +30,10 @@ from pathlib import Path
 from typing import cast
 
 from bertsmith.datasets.examples import FORMS, Example, TaggedExample, TextExample
-from bertsmith.datasets.glue import GLUE
+from bertsmith.datasets.glue import GLUE, NLI_LABELS
+from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels
-from bertsmith.datasets.nli import LABELS as NLI_LABELS
-from bertsmith.datasets.nli import TITLES as NLI
 from bertsmith.errors import nearest
 from bertsmith.metrics.labels import AT_METRICS
 from bertsmith.progress import warn
