@@ -82,9 +82,7 @@ def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str
     """
     sentences = [example for example in examples if isinstance(example, TaggedExample) and example.tags]
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
-    if not tags or tags <= set(known):
-        return examples
-    letters = {tag.partition("-")[0] for tag in tags}
+    letters = set() if tags <= set(known) else {tag.partition("-")[0] for tag in tags}
     name = next(
         (
             name
