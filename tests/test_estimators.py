@@ -10,6 +10,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -283,6 +284,10 @@ def test_parameters_are_searched(base):
     ("labels", "message"),
     [
         (None, "found no y"),
+        (["a", None], "found None for 1 text, the first for text 2"),
+        ([1.0, float("nan")], "found nan for 1 text, the first for text 2"),
+        (pd.Series([pd.NA, "b"], dtype="string"), "found <NA> for 1 text, the first for text 1"),
+        (pd.Categorical(["a", None]), "found nan for 1 text, the first for text 2"),
         ([0], "a class for each of 3 texts; found 1"),
         ([0, 0, 0], "at least two classes; found 1 class"),
         ([0.5, 1.25, 2.0], "Unknown label type"),
