@@ -164,8 +164,32 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
         model.fill(["[MASK]"])
 
 
-def test_a_model_that_reads_backward_completes_nothing() -> None:
+@torch.no_grad()
+def test_a_model_that_reads_backward_continues_at_the_beginning() -> None:
+    """The candidates are those of a plain pass over the text and its end."""
+    vocabulary = TOKENIZER.vocabulary
     config = dataclasses.replace(config_of("awd-lstm", dropout=0.0), direction="backward")
-    engine = TorchEngine(untrained(config, 3, TOKENIZER.vocabulary), choose("cpu", "fp32"))
-    with pytest.raises(CheckpointError, match="found one that reads from right to left"):
-        complete(engine, TOKENIZER, TEXTS, top=4, tokens=0)
+    model = untrained(config, 3, vocabulary)
+
+    def previous_logits(ids: list[int]) -> np.ndarray:
+        batch = Batch.from_rows([np.array([*ids, vocabulary.sep_id])])
+        return model(batch, masked=batch.first_positions).mlm_logits[0].numpy()
+
+    result = complete(TorchEngine(model, choose("cpu", "fp32")), TOKENIZER, TEXTS, top=4, tokens=6)
+    for text, one in zip(TEXTS, result, strict=True):
+        ids = TOKENIZER.encode(text).tolist()
+        shares = torch.from_numpy(previous_logits(ids)).softmax(0).numpy()
+        assert [vocabulary.index[item.piece] for item in one.next] == np.argsort(-shares)[:4].tolist()
+        expected: list[int] = []
+        while len(expected) < 6:
+            logits = previous_logits(expected + ids)
+            logits[[vocabulary.pad_id, vocabulary.unk_id, vocabulary.sep_id, vocabulary.mask_id]] = -np.inf
+            if int(logits.argmax()) == vocabulary.cls_id:
+                break
+            expected.insert(0, int(logits.argmax()))
+        assert [vocabulary.index[item.piece] for item in one.pieces] == expected[::-1]
+        assert one.direction == "backward"
+        assert one.whole.endswith(text)
+        whole = [vocabulary.pieces[id].removeprefix("##") for id in expected + ids]
+        assert one.whole.replace(" ", "").replace("##", "") == "".join(whole[: len(expected)]) + text.replace(" ", "")
+    assert any(one.pieces for one in result)

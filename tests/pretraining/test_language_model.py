@@ -282,8 +282,8 @@ def test_a_model_learns_and_is_saved_with_its_direction(corpus, tmp_path, object
         corpus, tmp_path / "run", *settings(steps=60, objective=objective, dropout=0.0, initialization="random")
     )
     lines = [line for line in read_json_lines(tmp_path / "run/metrics.jsonl") if line["kind"] == "evaluation"]
-    assert lines[-1]["held_out_mlm_perplexity"] < 0.8 * lines[0]["held_out_mlm_perplexity"]
-    assert lines[-1]["held_out_mlm_perplexity"] == pytest.approx(np.exp(lines[-1]["held_out_loss"]))
+    assert lines[-1]["held_out_lm_perplexity"] < 0.8 * lines[0]["held_out_lm_perplexity"]
+    assert lines[-1]["held_out_lm_perplexity"] == pytest.approx(np.exp(lines[-1]["held_out_loss"]))
     folder = load_any(tmp_path / "run/model")
     assert folder.config.reads_backward == objective.startswith("backward")
     assert folder.metadata.objective == objective

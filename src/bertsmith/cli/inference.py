@@ -96,7 +96,8 @@ def complete(
     """Print the most likely next pieces of a text, with their probabilities; with --tokens, continue the text.
 
     A continuation takes the most likely piece each time, unless --temperature, --top-k or --top-p is given: then pieces
-    are drawn, always the same ones for the same --seed. It ends where the model ends the text.
+    are drawn, always the same ones for the same --seed. It ends where the model ends the text. A model that reads
+    backward predicts the pieces before the text, and continues it at its beginning.
     """
     from bertsmith.inference.completion import SamplingSettings
     from bertsmith.library.language_models import complete_lines
@@ -117,7 +118,7 @@ def complete(
         if json:
             print_json(found.to_dict())
         elif tokens:
-            for line in (found.text + found.continuation).split("\n"):
+            for line in found.whole.split("\n"):
                 say(line)
         else:
             for one in found.next:

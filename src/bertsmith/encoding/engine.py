@@ -91,7 +91,7 @@ class Engine(abc.ABC):
         return None
 
     def next_logits(self, rows: Sequence[Ids], memory: "Memory | None" = None) -> Logits:
-        """The logits of the piece after each row of tokens, float32 [N, V].
+        """The logits of the piece after each row of tokens, of a model that reads backward before it, float32 [N, V].
 
         Args:
             rows: at least one token each.
@@ -104,8 +104,9 @@ class Engine(abc.ABC):
         lengths = np.array([len(row) for row in rows], dtype=np.int32)
         tokens = np.concatenate(rows).astype(np.int32)
         packed = PackedRows(tokens, np.zeros_like(tokens), lengths, np.zeros_like(lengths))
-        last = np.cumsum(lengths, dtype=np.int64) - 1
-        return self.logits(separate_rows(packed, last), MASKED_LM, self.masked_lm_tokens, lambda share: None)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        read = ends - lengths if self.predicts == PREVIOUS else ends - 1
+        return self.logits(separate_rows(packed, read), MASKED_LM, self.masked_lm_tokens, lambda share: None)
 
     @abc.abstractmethod
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> RowEncoder:

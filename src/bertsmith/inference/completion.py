@@ -1,4 +1,6 @@
-"""Text completion with a left-to-right model: the most likely next pieces, and continuations.
+"""Text completion with a language model: the most likely next pieces, and continuations.
+
+A model that reads backward predicts the piece before a text, and continues it to the left.
 
 Letters: N texts, V vocabulary.
 
@@ -99,7 +101,7 @@ class SamplingSettings:
 
 @dataclasses.dataclass(frozen=True)
 class NextPiece:
-    """A piece that may follow, or does.
+    """A piece that may follow, or does; with a model that reads backward, one in front.
 
     Attributes:
         piece: as the vocabulary spells it.
@@ -119,9 +121,10 @@ class Completion:
     Attributes:
         text: the text.
         next: the most likely next pieces, in descending order.
-        continuation: what follows the text; empty if none was requested.
-        pieces: the pieces of the continuation.
+        continuation: what follows the text, or is in front of it; empty if none was requested.
+        pieces: the pieces of the continuation, the one next to the text first.
         has_ended: whether the model ended the text before the requested number of pieces.
+        direction: `forward`, or `backward` if the model reads from right to left and continues at the beginning.
     """
 
     text: str
@@ -129,6 +132,12 @@ class Completion:
     continuation: str = ""
     pieces: tuple[NextPiece, ...] = ()
     has_ended: bool = False
+    direction: str = "forward"
+
+    @property
+    def whole(self) -> str:
+        """The text with its continuation."""
+        return self.continuation + self.text if self.direction == "backward" else self.text + self.continuation
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -155,21 +164,23 @@ def complete(
     them, are never part of it.
 
     Args:
-        engine: computes a left-to-right model with a head for pieces.
+        engine: computes a language model with a head for pieces.
         sampling: how pieces are chosen; by default the most likely.
         places: the names of the texts in errors.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
 
     Raises:
-        CheckpointError: the model does not read from left to right.
+        CheckpointError: the model does not read in one direction.
         InputError: a text has no tokens, or too many for the model.
         NotFiniteError: the model computed no finite numbers for a text.
     """
     require_causal(engine)
     names = places or [f"text {number}" for number in range(1, len(texts) + 1)]
-    start = np.array(tokenizer.template.start, dtype=np.int32)
+    backward = engine.predicts == PREVIOUS
+    start = np.array(tokenizer.template.end if backward else tokenizer.template.start, dtype=np.int32)
     encoded = tokenizer.encode_batch(texts)
-    rows = [np.concatenate([start, ids]) for ids in np.split(encoded.ids, encoded.offsets[1:-1])] if texts else []
+    parts_of_rows = [(ids, start) if backward else (start, ids) for ids in np.split(encoded.ids, encoded.offsets[1:-1])]
+    rows = [np.concatenate(parts) for parts in parts_of_rows] if texts else []
     room = engine.max_tokens - max(0, tokens - 1)
     for row, name in zip(rows, names, strict=True):
         if not len(row):
@@ -194,17 +205,15 @@ def complete(
 
 
 def require_causal(engine: Engine) -> None:
-    """Returns if the model reads from left to right.
+    """Returns if the model reads in one direction.
 
     Raises:
         CheckpointError: it does not.
     """
-    if engine.predicts != NEXT:
+    if engine.predicts not in (NEXT, PREVIOUS):
         raise CheckpointError(
             expected="a model that predicts the next piece",
-            found="one that reads from right to left"
-            if engine.predicts == PREVIOUS
-            else "a bidirectional one, which sees it",
+            found="a bidirectional one, which sees it",
             fix="name a language model, such as one of `bertsmith pretrain --architecture openai-gpt`",
         )
 
@@ -228,10 +237,12 @@ class _Completer:
     ) -> None:
         self.engine, self.tokenizer, self.sampling = engine, tokenizer, sampling
         self.top, self.tokens = min(top, len(tokenizer.vocabulary)), tokens
-        self.remembers = remembers
+        self.is_backward = engine.predicts == PREVIOUS
+        self.remembers = remembers and not self.is_backward
         self.first = 0
         vocabulary, template = tokenizer.vocabulary, tokenizer.template
-        self.end = template.end[0] if template.end else None
+        ends = template.start[::-1] if self.is_backward else template.end
+        self.end = ends[0] if ends else None
         self.never = sorted(vocabulary.special_ids - {self.end})
 
     def complete(self, texts: Sequence[str], rows: Sequence[Ids]) -> list[Completion]:
@@ -243,7 +254,7 @@ class _Completer:
         result = []
         for row, text in enumerate(texts):
             ids = rows[row].tolist()
-            before = [ids + chosen[row][:number] for number in range(len(chosen[row]))]
+            before = [self._joined(ids, chosen[row][:number]) for number in range(len(chosen[row]))]
             result.append(
                 Completion(
                     text=text,
@@ -251,6 +262,7 @@ class _Completer:
                     continuation=self._added(ids, chosen[row]),
                     pieces=self._pieces(before, chosen[row], chances[row]),
                     has_ended=row in ended,
+                    direction="backward" if self.is_backward else "forward",
                 )
             )
         return result
@@ -275,13 +287,17 @@ class _Completer:
             if not running or number == self.tokens - 1:
                 break
             if memory is None:
-                follows = [np.append(rows[row], chosen[row]) for row in running]
+                follows = [np.array(self._joined(rows[row].tolist(), chosen[row])) for row in running]
             else:
                 if len(going) < len(picked):
                     memory = memory.of_rows(going)
                 follows = [np.array(chosen[row][-1:]) for row in running]
             logits = self._logits(follows, memory, running)
         return chosen, chances, ended
+
+    def _joined(self, ids: list[int], chosen: list[int]) -> list[int]:
+        """A row with the pieces that continue it, the one next to it first."""
+        return chosen[::-1] + ids if self.is_backward else ids + chosen
 
     def _logits(self, rows: Sequence[Ids], memory: Any, numbers: Sequence[int]) -> Logits:
         logits = self.engine.next_logits(rows, memory)
@@ -297,7 +313,7 @@ class _Completer:
     def _pieces(
         self, before: Sequence[list[int]], ids: Sequence[int], probabilities: Sequence[float]
     ) -> tuple[NextPiece, ...]:
-        """Pieces with what each adds to the text of the pieces before it."""
+        """Pieces with what each adds to the text of the pieces that it continues."""
         pieces = self.tokenizer.vocabulary.pieces
         return tuple(
             NextPiece(pieces[id], self._added(ahead, [id]), probability)
@@ -305,13 +321,17 @@ class _Completer:
         )
 
     def _added(self, before: list[int], ids: list[int]) -> str:
-        """What some pieces add to the text of those before them."""
+        """What some pieces add to the text of those that they continue."""
+        if self.is_backward:
+            ahead = before[:_CONTEXT]
+            text, whole = self.tokenizer.decode(ahead), self.tokenizer.decode(ids[::-1] + ahead)
+            return whole.removesuffix(text) if whole.endswith(text) else self.tokenizer.decode(ids[::-1])
         ahead = before[-_CONTEXT:]
         text, whole = self.tokenizer.decode(ahead), self.tokenizer.decode(ahead + ids)
         return whole[len(text) :] if whole.startswith(text) else self.tokenizer.decode(ids)
 
 
-_CONTEXT = 8  # pieces in front of a piece that decide whether there is a space
+_CONTEXT = 8  # pieces next to a piece that decide whether there is a space
 
 
 def _probabilities(logits: Logits, ids: Sequence[int]) -> list[float]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from bertsmith.encoding.engine import MASKED, NEXT
+from bertsmith.encoding.engine import MASKED
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import can_score_pairs
@@ -66,7 +66,7 @@ def find_abilities(
     found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
         found += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
-        found += ["complete"] if "mlm" in parts and pretrained.engine.predicts == NEXT else []
+        found += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
         found += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:

@@ -42,7 +42,7 @@ class LossTerm:
     """One cross-entropy term in the loss of an objective.
 
     Attributes:
-        name: the prefix of its sums and figures in the log, e.g. `mlm_loss`, `mlm_accuracy`.
+        name: the prefix of its sums and figures in the log, e.g. `mlm_loss`, `mlm_accuracy`; `lm` of language models.
         parts: the model parts besides the encoder that it trains.
         logits: returns its logits, [targets, classes], from the output of the model; None if no row has a target.
         targets: returns its targets, int64 [targets], from a micro-batch.
@@ -66,6 +66,7 @@ PIECES = LossTerm(
     step_count=lambda batch: batch.step_predictions + MASK_COUNT_EPSILON,
     has_perplexity=True,
 )
+NEIGHBORS = dataclasses.replace(PIECES, name="lm")
 NEXT = dataclasses.replace(PIECES, name="forward")
 PREVIOUS = LossTerm(
     name="backward",
@@ -238,7 +239,7 @@ OBJECTIVES: dict[str, Objective] = {
             walk=walk_single,
             find_targets=_always(next_pieces),
             is_causal=True,
-            terms=(PIECES,),
+            terms=(NEIGHBORS,),
         ),
         Objective(
             name="autoencoder",
@@ -247,7 +248,7 @@ OBJECTIVES: dict[str, Objective] = {
             find_targets=_always(second_copies),
             is_causal=True,
             repeats_text=True,
-            terms=(PIECES,),
+            terms=(NEIGHBORS,),
         ),
         Objective(
             name="forward+backward",
@@ -273,7 +274,7 @@ OBJECTIVES: dict[str, Objective] = {
             find_targets=_always(next_pieces),
             is_causal=True,
             carries_state=True,
-            terms=(PIECES,),
+            terms=(NEIGHBORS,),
         ),
         Objective(
             name="backward-language-model",
@@ -283,7 +284,7 @@ OBJECTIVES: dict[str, Objective] = {
             is_causal=True,
             is_backward=True,
             carries_state=True,
-            terms=(PIECES,),
+            terms=(NEIGHBORS,),
         ),
     )
 }

@@ -1,10 +1,13 @@
 """A self-contained HTML report of one pre-training run, or a comparison of several."""
 
+import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertsmith.files import write_text
+from bertsmith.pretraining.objectives import NEIGHBORS, OBJECTIVES
 from bertsmith.progress import amount, counted, duration
 from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS
@@ -23,7 +26,7 @@ from bertsmith.training.run_folder import flat
 LEVELS = (
     Level(
         name="unigram_entropy",
-        charts=("mlm_loss", "loss"),
+        charts=("mlm_loss", "lm_loss", "loss"),
         text="unigram entropy: the best possible with word frequencies alone",
     ),
 )
@@ -72,7 +75,7 @@ def write_report(
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [
-        read_logged_run(path, name, COLORS[i % len(COLORS)])
+        _as_named_now(read_logged_run(path, name, COLORS[i % len(COLORS)]))
         for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))
     ]
     page = _page(title, shown, samples)
@@ -81,9 +84,23 @@ def write_report(
     return target
 
 
+def _as_named_now(run: LoggedRun) -> LoggedRun:
+    """A run whose log has today's names: language models of earlier releases called their figures `mlm_...`."""
+    objective = OBJECTIVES.get(str(flat(run.folder.record.get("settings", {})).get("data.objective")))
+    if objective is None or NEIGHBORS not in objective.terms:
+        return run
+    both = [
+        [{re.sub(r"\bmlm_|(?<=held_out_)mlm_", "lm_", name): value for name, value in line.items()} for line in lines]
+        for lines in (run.train, run.evaluation)
+    ]
+    return dataclasses.replace(run, train=both[0], evaluation=both[1])
+
+
 def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> str:
     names = list(dict.fromkeys(key for run in shown for line in run.train for key in line))
-    losses = sorted((n for n in names if n.endswith("loss")), key=lambda n: (n != "mlm_loss", n != "loss", n))
+    losses = sorted(
+        (n for n in names if n.endswith("loss")), key=lambda n: (n not in ("mlm_loss", "lm_loss"), n != "loss", n)
+    )
     accuracies = [n for n in names if n.endswith("accuracy")]
     charts = [
         curve(name, words(name) + (", nats" if name in losses else ""), shown, levels=LEVELS)
@@ -116,7 +133,7 @@ def _summary(run: LoggedRun, named: bool) -> str:
         f"{amount(last.get('tokens', 0))} tokens",
         duration(last.get("seconds", 0.0)),
     ]
-    for name in ("mlm_loss", "loss"):
+    for name in ("mlm_loss", "lm_loss", "loss"):
         held_out = [line[HELD_OUT + name] for line in run.evaluation if HELD_OUT + name in line]
         if held_out:
             parts.append(f"held-out {words(name)} {held_out[-1]:.3f}")

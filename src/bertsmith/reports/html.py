@@ -17,7 +17,7 @@ PAGE_FILE = "report.html"
 _LONGEST_UNBROKEN = 16  # characters of a word in a table
 LONGEST_NAME = 100  # characters that the run names may take in the name of a page
 
-ABBREVIATIONS = ("mlm", "nsp", "sop")
+ABBREVIATIONS = ("lm", "mlm", "nsp", "sop")
 
 # Right and wrong in a table of counts; readable behind dark and light text.
 _RIGHT, _WRONG = "72, 120, 208", "209, 73, 91"

@@ -44,6 +44,7 @@ class Continued(BaseModel):
     continuation: str
     pieces: list[NextPiece]
     has_ended: bool = Field(description="whether the model ended the text early")
+    direction: str = Field(description="backward: pieces are in front of the text; forward: they follow it")
 
 
 class CompleteReply(Reply):

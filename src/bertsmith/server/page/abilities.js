@@ -197,7 +197,8 @@ function showFillings({ predictions: [{ gaps }] }, { text }) {
 }
 
 function showCompletion({ predictions: [found] }) {
-  const text = make("p", { class: "text" }, found.text, make("mark", { text: found.continuation }));
+  const parts = [found.text, make("mark", { text: found.continuation })];
+  const text = make("p", { class: "text" }, ...(found.direction === "backward" ? parts.reverse() : parts));
   return [text, bars(found.next.map((one) => [one.piece, one.probability]), [found.next[0]?.piece])];
 }
 
