@@ -160,9 +160,43 @@ KINDS: Mapping[str, Kind] = {
         (),
         ("data/passages.txt", "data/queries.tsv", "data/judged.txt"),
     ),
+    **{
+        f"word vectors {name}": Kind((f"border/words.{name}",), f"vectors neighbours border/words.{name} the", ())
+        for name in ("txt", "bin", "glove")
+    },
+    **{
+        f"text {name}": Kind((f"border/{name}",), f"vocab border/{name} --size 90 --out learned.txt {options}", ())
+        for name, options in (
+            ("wiki_00", ""),
+            ("wiki_01", ""),
+            ("utf-16.txt", ""),
+            ("cp1252.txt", "--encoding cp1252"),
+            ("utf-8.txt", "--bad-bytes drop"),
+        )
+    },
     "google": Kind(("google/*",), "inspect google --names", ("google",), ("google",)),
     "google weights": Kind(("google/*",), "convert google back --to huggingface --uncased", ("google",), ("google",)),
 }
+
+
+def write_border(folder: Path) -> None:
+    """Writes files as other tools do: word vectors of three formats, WikiExtractor's two, text in three encodings."""
+    folder.mkdir()
+    words = ["the", "gardener", "café", "new york", "3.5", "猫"]
+    numbers = generator(0, "word vectors").standard_normal((len(words), 4)).astype("<f4")
+    lines = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, numbers.tolist(), strict=True))
+    head = f"{len(words)} 4\n"
+    (folder / "words.txt").write_text(head + lines, encoding="utf-8")
+    (folder / "words.glove").write_text(lines, encoding="utf-8")
+    # In the binary format a space ends a word.
+    joined = [word.replace(" ", "_") for word in words]
+    rows = [f"{word} ".encode() + row.tobytes() + b"\n" for word, row in zip(joined, numbers, strict=True)]
+    (folder / "words.bin").write_bytes(head.encode() + b"".join(rows))
+    text = "The gardener's café &amp; the gate: 3 &lt; 4.\nIt rained.\n" * 9
+    (folder / "wiki_00").write_text(f'<doc id="1" url="a" title="b">\n{text}</doc>\n' * 3, encoding="utf-8")
+    (folder / "wiki_01").write_text((json.dumps({"id": "1", "title": "b", "text": text}) + "\n") * 3, encoding="utf-8")
+    for encoding in ("utf-16", "cp1252", "utf-8"):
+        (folder / f"{encoding}.txt").write_text(text, encoding=encoding)
 
 
 class Workshop:
@@ -171,6 +205,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         write_data(folder)
+        write_border(folder / "border")
         self._made: set[str] = set()
 
     def make(self, names: Sequence[str]) -> None:
