@@ -137,7 +137,7 @@ export function abilityView(ability, locked) {
     try {
       const reply = await ask(ability.path, body, mine.signal);
       const time = performance.now() - began;
-      answer.replaceChildren(...ability.show(reply, given, model), ...notes(reply.note), usageLine(reply.usage, time, limit()), request(body));
+      answer.replaceChildren(...ability.show(reply, given, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, time, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;
