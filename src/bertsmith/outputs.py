@@ -7,6 +7,7 @@ name, where tools depend on it, and the first bytes.
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,12 +28,14 @@ class FileKind:
         endings: the endings that the name of such a file may have; empty if any will do.
         starts: the first bytes of such a file, any of them, without regard to case or white space before them.
         holds: bytes that are all among its first 65,536 bytes.
+        matches: a regular expression that is found there, NUL characters aside, which UTF-16 has between others.
     """
 
     name: str
     endings: tuple[str, ...] = ()
     starts: tuple[bytes, ...] = ()
     holds: tuple[bytes, ...] = ()
+    matches: bytes = b""
 
     def fits(self, path: Path) -> bool:
         """True if the file at `path` is of this kind, empty, or cut off before that can be seen."""
@@ -41,7 +44,8 @@ class FileKind:
         start = head.removeprefix(_BYTE_ORDER_MARK).lstrip().lower()
         known = [one.lower() for one in self.starts]
         is_start = not known or start.startswith(tuple(known)) or any(one.startswith(start) for one in known)
-        return not head or (is_start and all(one in head for one in self.holds))
+        is_found = all(one in head for one in self.holds) and re.search(self.matches, head.replace(b"\0", b""))
+        return not head or (is_start and bool(is_found))
 
 
 # A vocabulary has [UNK] on a line of its own; in the published ones it is line 1 or line 101.
@@ -54,7 +58,7 @@ PASSAGE_VECTORS = FileKind("passage vectors", holds=(b'"passage vectors"',))
 VECTOR_RECORD = FileKind("the record of a vector file", starts=(b'{\n  "stage":',))
 TOKEN_LINES = FileKind("the words of a vector file", starts=(b'{"line":',))
 TOKEN_FEATURES = FileKind("token vectors", endings=(".jsonl",), starts=(b'{"linex_index":',))
-PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), holds=(b",prediction",))
+PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), matches=rb"[,;\t]prediction\b")
 PREDICTIONS = FileKind("predictions", endings=(".jsonl",), starts=(b'{"id":',))
 ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",))
 VECTORS = {

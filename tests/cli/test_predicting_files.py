@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bertsmith.baselines.bag_of_words import BagOfWords
 from bertsmith.baselines.linear import LinearModel
@@ -17,9 +18,9 @@ from cli.test_predicting import write_model
 TABLE = '\ufeffid;body;other\r\n1;"the film; it\r\nwas good";x\r\n2; ;y\r\n3;the plot;z\r\n'
 
 
-def rows_of(path: Path) -> list[list[str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))
+def rows_of(path: Path, separator: str = ",") -> list[list[str]]:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file, delimiter=separator))
 
 
 def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: Path) -> None:
@@ -30,15 +31,47 @@ def test_a_table_is_written_with_the_answers_next_to_its_columns(run, tmp_path: 
     assert written.code == 0, written.err
     assert written.out.strip() == str(tmp_path / "out.csv")
     assert "empty text" in written.err
-    header, first, second, third = rows_of(tmp_path / "out.csv")
+    header, first, second, third = rows_of(tmp_path / "out.csv", ";")
     assert header == ["id", "body", "other", "prediction", "probability"]
-    assert first[:3] == ["1", "the film; it\nwas good", "x"]
+    assert first[:3] == ["1", "the film; it\r\nwas good", "x"]
     assert second == ["2", " ", "y", "", ""]
     printed = [json.loads(line) for line in run(*asked, "--json").out.splitlines()]
     assert [one["id"] for one in printed] == ["1", "3"]
     for row, one in zip((first, third), printed, strict=True):
         assert row[3] == one["label"]
         assert row[4] == f"{one['probabilities'][one['label']]:.4f}"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "mark"), [("utf-8", ""), ("utf-8", "\ufeff"), ("utf-16-le", "\ufeff"), ("utf-16-be", "\ufeff")]
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_csv_file_keeps_its_form(run, tmp_path: Path, separator: str, end: str, encoding: str, mark: str) -> None:
+    lines = (
+        ["id", "text", '"a name"'],
+        ["1", "the film", '"quoted, though it need not be"'],
+        [],
+        ["2", f'"a; b, c\td ""e""{end}and two lines"', "x"],
+        ["", "", ""],
+        ["3", "l'été", "last"],
+    )
+    table = mark + end.join(separator.join(cells) for cells in lines)
+    model = write_model(tmp_path / "model", "single", (9.0, 0.0))
+    (tmp_path / "in.csv").write_bytes(table.encode(encoding))
+    out = tmp_path / "out.csv"
+    written = run("predict", "--model", model, "--data", tmp_path / "in.csv", "--text-column", "text", "--out", out)
+    assert written.code == 0, written.err
+    rows = out.read_bytes().decode(encoding).removeprefix(mark).split(end)
+    before = table.removeprefix(mark).split(end)
+    assert out.read_bytes().startswith(mark.encode(encoding))
+    answers = [row[len(line) :].split(separator) for row, line in zip(rows, before, strict=True)]
+    assert all(row.startswith(line) for row, line in zip(rows, before, strict=True))
+    assert answers[0] == ["", "prediction", "probability"]
+    assert [number for number, cells in enumerate(answers) if cells == [""]] == [2, 3]  # blank, and half a row
+    assert answers[5] == ["", "", ""]
+    assert {cells[1] for number, cells in enumerate(answers) if number in (1, 4, 6)} == {"negative"}
+    assert "empty text" in written.err
 
 
 def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:

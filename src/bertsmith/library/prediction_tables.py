@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.datasets.examples import Example
-from bertsmith.datasets.file_text import suffix_of
+from bertsmith.datasets.file_text import line_of, suffix_of, unpacked
 from bertsmith.datasets.glue import GLUE
 from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.tables import SUFFIXES, read_table
-from bertsmith.files import write_text
+from bertsmith.documents.encodings import UTF_8, encoding_of
+from bertsmith.files import atomic_file
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.predictor import Predictor
 from bertsmith.outputs import PREDICTION_TABLE, require_output
@@ -71,8 +72,9 @@ def write_predictions(
 ) -> Iterator[tuple[Example, Prediction]]:
     """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
 
-    Every row of the table is written, in its order and with all its columns. A row without text has empty new cells.
-    The prediction of several labels is separated by `|`; it and a number have no probability.
+    Every row of the table is written, in its order and with all its columns; a row without text has empty new cells. Of
+    a CSV file all else stays as it is: separator, quotes, blank lines, line ends, byte order mark. The prediction of
+    several labels is separated by `|`; it and a number have no probability.
 
     Args:
         out: the CSV file to write.
@@ -109,11 +111,16 @@ def write_predictions(
         yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
-    table = [_csv_row([*names, *added])]
-    for row in rows:
-        cells = {**row.values, **answers.get(row.place, {})}
-        table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
-    write_text(out, "".join(table))
+    if suffix_of(data) == ".csv":
+        content = _with_cells(data, names, added, {place: [*cells.values()] for place, cells in answers.items()})
+    else:
+        table = [_csv_row([*names, *added])]
+        for row in rows:
+            cells = {**row.values, **answers.get(row.place, {})}
+            table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
+        content = "".join(table).encode()
+    with atomic_file(out) as file:
+        file.write(content)
 
 
 def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
@@ -123,14 +130,48 @@ def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> I
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
-def _csv_row(cells: Sequence[str]) -> str:
+def _with_cells(data: Path, names: Sequence[str], added: Sequence[str], answers: Mapping[str, Sequence[str]]) -> bytes:
+    """The bytes of a CSV file with new cells at the end of each row, and all else as it was.
+
+    Args:
+        names: its columns.
+        added: the new ones.
+        answers: the new cells of a row by its place; a row without any has empty ones.
+    """
+    with unpacked(data) as file:
+        raw = file.read()
+    encoding = encoding_of(raw[:4])
+    if encoding != UTF_8:
+        encoding += "-le" if raw.startswith(b"\xff") else "-be"  # which leaves the mark in the text
+    text = raw.decode(encoding)
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    lines = list(io.StringIO(text.removeprefix(mark), newline=""))
+    separator = next(sign for sign in ",;\t" if _names(lines, sign) == list(names))
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    parts, done = [mark], 0
+    for cells in reader:
+        row, place, done = "".join(lines[done : reader.line_num]), line_of(data, done + 1), reader.line_num
+        if cells or len(names) == 1:
+            content = row.rstrip("\r\n")  # a line end of the last cell has a quote behind it
+            more = answers.get(place, [""] * len(added)) if len(parts) > 1 else added
+            row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
+        parts.append(row)
+    return "".join(parts).encode(encoding)
+
+
+def _names(lines: Sequence[str], separator: str) -> list[str]:
+    """The names in the first row of a CSV file."""
+    return [name.strip() for name in next(csv.reader(lines, delimiter=separator))]
+
+
+def _csv_row(cells: Sequence[str], separator: str = ",") -> str:
     r"""A row of a CSV file. A cell with any line end is quoted; `csv` quotes only the one that it writes itself.
 
     >>> _csv_row(["a\rb", "c\nd", "e"])
     '"a\rb","c\nd",e\n'
     """
     stream = io.StringIO(newline="")
-    csv.writer(stream, lineterminator="\r\n").writerow(cells)
+    csv.writer(stream, delimiter=separator, lineterminator="\r\n").writerow(cells)
     return stream.getvalue().removesuffix("\r\n") + "\n"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.loading import load_predictor, said_weak
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.library.inputs import checked_texts
 from bertsmith.metrics.vectors import crowding
@@ -157,7 +157,7 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
         predictor = load_predictor(
             settings.rerank, device=settings.device, precision=settings.precision, products=settings.products
         )
-        scorer = PairScorer(predictor)
+        scorer = PairScorer(said_weak(predictor, settings.rerank))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     index = None
     if needs_vectors and passage_embedder is not None:
