@@ -1,12 +1,16 @@
 """Common setup of all tests: no network, fixed seeds, one thread per worker, no progress output."""
 
 import os
+import tempfile
 
 # Set before anything imports torch or the hub client: both read the environment once, at import.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Where transformers copies the code of folders, so that no test leaves any, or sees that of another.
+_MODULES = tempfile.TemporaryDirectory(prefix="bertsmith-test-modules-")
+os.environ["HF_MODULES_CACHE"] = _MODULES.name
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import bertsmith
@@ -63,7 +64,8 @@ def test_its_vectors_know_which_sentences_are_alike(model):
 
 def test_transformers_computes_the_same_probabilities(model):
     text = "it was the best of [MASK] , it was the worst of times ."
-    theirs = AutoModelForMaskedLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    theirs = AutoModelForMaskedLM.from_pretrained(FOLDER).eval()
+    assert theirs.dtype == torch.float32  # though the file has two bytes for each number
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     batch = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
@@ -72,6 +74,17 @@ def test_transformers_computes_the_same_probabilities(model):
     for guess in model.fill([text], top=5)[0][0]:
         expected = float(chances[tokenizer.convert_tokens_to_ids(guess.piece)])
         assert guess.probability == pytest.approx(expected, abs=1e-5)
+
+
+def test_sentence_transformers_gives_the_same_vectors_and_misses_nothing(model, capfd):
+    texts = [
+        "The ship sailed at dawn.",
+        "x",
+        "She baked a loaf of bread, and nobody said a word about it for a long time.",
+    ]
+    vectors = SentenceTransformer(str(FOLDER), device="cpu").encode(texts)
+    assert "MISSING" not in capfd.readouterr().err
+    np.testing.assert_allclose(vectors, model.embed(texts), atol=1e-5)
 
 
 def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from bertsmith.checkpoints.card import CARD, LIBRARIES, with_additions
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.errors import CheckpointError, InputError
+from bertsmith.files import read_json
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import WINDOWED
@@ -53,12 +54,17 @@ def parts(folder: Path) -> tuple[dict, str]:
 
 
 @pytest.mark.parametrize("kind", ["base", *SPECS])
-def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, capsys, run):
+def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, capsys, run, quiet_transformers):
     folder = written(tmp_path, kind)
     monkeypatch.chdir(folder)
     _, text = parts(folder)
-    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+    ours, *theirs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(ours, {})
     assert capsys.readouterr().out.startswith("[")
+    assert len(theirs) == (kind != "base" and SPECS[kind].kind != "similarity" and "It also loads" in text)
+    for code in theirs:
+        exec(code, {})
+        assert capsys.readouterr().out.startswith(("[", "tensor(", "(tensor("))
     command = re.search(r"```console\n\$ (.*)\n```", text)[1]
     given, _, asked = command.rpartition(" | bertsmith ")
     stdin = subprocess.run(["sh", "-c", given], capture_output=True, check=True).stdout if given else b""
@@ -71,11 +77,16 @@ def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, caps
 def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kind):
     folder, spec = written(tmp_path, kind), SPECS[kind]
     header, text = parts(folder)
-    assert header == {
-        "library_name": "sentence-transformers" if spec.kind == "similarity" else "transformers",
-        "pipeline_tag": PIPELINES[spec.kind],
-        "tags": ["bert", "bertsmith"],
-    }
+    values = read_json(folder / "config.json")
+    tags = ["bert", "bertsmith", *(["custom_code"] if "auto_map" in values else [])]
+    if values["model_type"] == "bertsmith-only-bert":  # no other library, so none may be named
+        assert header == {"library_name": "bertsmith", "tags": tags}
+    else:
+        assert header == {
+            "library_name": "sentence-transformers" if spec.kind == "similarity" else "transformers",
+            "pipeline_tag": PIPELINES[spec.kind],
+            "tags": tags,
+        }
     assert f"| {spec.metric} | 0.7500 |" in text
     assert "On 120 labelled examples" in text
     assert "- examples: 1,200\n" in text

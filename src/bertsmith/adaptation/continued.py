@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.adaptation.grafting import grafted
 from bertsmith.adaptation.settings import GRAFT, KEEP, NEW
-from bertsmith.checkpoints.huggingface import config_json, write_model_folder
+from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.transformers_folder import Opening, config_json
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.manifest import INPUTS
 from bertsmith.corpus.shards import Corpus
@@ -161,7 +162,7 @@ def _start(prepared: "Prepared", place: Path, model: str) -> dict[str, Any]:
         return {"init": str(start), "objective": objective_for(folder.config)}
     config = dataclasses.replace(folder.config, vocab_size=len(prepared.tokenizer.vocabulary))
     start.mkdir(parents=True, exist_ok=True)
-    write_json(start / "config.json", config_json(config, "", "float32", folder.metadata))
+    write_json(start / "config.json", config_json(config, Opening(tensors_of=""), folder.metadata))
     return {"config": str(start / "config.json"), "objective": objective_for(folder.config)}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.transformers_folder import encoder_type
 from bertsmith.encoders import (
     albert,
     awd_lstm,
@@ -117,6 +118,9 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
         ConfigError: the architecture is unknown, or the configuration invalid.
     """
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
+    if isinstance(kind, str) and kind != encoder_type(kind):
+        kind = encoder_type(kind)
+        values = {**values, "model_type": kind}
     if isinstance(kind, str) and kind in ENCODER_DECODERS:
         raise ConfigError(
             expected="an encoder",

@@ -15,16 +15,18 @@ from pathlib import Path
 from torch import Tensor
 
 from bertsmith.checkpoints.model_folder import parts_of
+from bertsmith.checkpoints.transformers_folder import OF_ROWS, Opening, longest_of
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import APART, CONCAT, OWN_HEAD, PAIR, READER, READERS, part_of
-from bertsmith.model_files.metadata import CARD, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
+from bertsmith.model.our_names import OWN_HEAD, part_of
+from bertsmith.model_files.metadata import CARD, CODE, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
 from bertsmith.model_files.weakness import weakness_of
+from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
     "sentence-transformers": "It also loads in `sentence-transformers`, with the same vectors.",
-    "transformers": "It also loads in `transformers`.",
+    "transformers": "It also loads in `transformers`, with the same numbers.",
     "tf": "Google's BERT code for TensorFlow can read it too.",
     "bertsmith": "No other library reads it.",
     "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
@@ -38,68 +40,36 @@ _SESSION = """import onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
 print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
 """
-# For a head that reads hidden states; names in braces are replaced.
-_ENCODER = """import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+# What opens the head of a task in `transformers`, by what follows "AutoModelFor"; names in braces are replaced.
+_PIPELINE = """from transformers import pipeline
 
-tokenizer, encoder = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").float().eval()
-inputs = tokenizer({texts}, padding=True, truncation=True, max_length={longest}, return_tensors="pt"{more})
-{segments}with torch.inference_mode():
-    hidden = encoder(**inputs).last_hidden_state
-{vectors}
-layer = load_file("model.safetensors")
-{blocks}logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+model = pipeline("{pipeline}", "."{trust}, {options})
+print(model({inputs}))
 """
-_BLOCKS = """for name, then in (("norm", "hidden"), ("hidden_norm", None)):
-    weight, bias = layer[f"blocks.{name}.weight"], layer[f"blocks.{name}.bias"]
-    vectors = torch.nn.functional.layer_norm(vectors, weight.shape, weight, bias)
-    if then:
-        vectors = (vectors @ layer[f"blocks.{then}.weight"].T + layer[f"blocks.{then}.bias"]).relu()
+_MODEL = """import torch
+from transformers import AutoModelFor{task}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("."{trust})
+model = AutoModelFor{task}.from_pretrained("."{trust}).eval()
+inputs = tokenizer({inputs}, padding=True, return_tensors="pt")
+with torch.inference_mode():
+    output = model(**{batch})
+print({output})
 """
-_VECTORS = {
-    "cls": "vectors = hidden[:, 0]",
-    "mean": 'mask = inputs["attention_mask"].unsqueeze(-1)\nvectors = (hidden * mask).sum(1) / mask.sum(1)',
-    CONCAT: """mask = inputs["attention_mask"].unsqueeze(-1)
-largest = hidden.masked_fill(mask == 0, float("-inf")).amax(1)
-vectors = torch.cat([hidden[:, 0], largest, (hidden * mask).sum(1) / mask.sum(1)], dim=-1)""",
-    PAIR: """mask = inputs["attention_mask"]
-weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segments)]
-a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
-vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)""",
+_OPTIONS = {
+    "SequenceClassification": "truncation=True, top_k=None",
+    "TokenClassification": 'aggregation_strategy="first"',
 }
-# For a head that compares texts that the encoder reads one by one.
-_ENCODER_APART = """import torch
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer, encoder = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").float().eval()
-
-
-def mean(texts):  # both texts of a pair have at most {longest} tokens together
-    inputs = tokenizer(texts, padding=True, return_tensors="pt")
-    with torch.inference_mode():
-        hidden = encoder(**inputs).last_hidden_state
-    mask = inputs["attention_mask"].unsqueeze(-1)
-    return (hidden * mask).sum(1) / mask.sum(1)
-
-
-a, b = mean(["A text."]), mean(["Another text."])
-vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)
-layer = load_file("model.safetensors")
-logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
-"""
+_INPUTS = {
+    "SequenceClassification": '"A text."',
+    "TokenClassification": '"A text ."',
+    "QuestionAnswering": '"A question?", "A text that answers it."',
+    "MultipleChoice": '["A beginning"] * 2, ["an end", "another end"]',
+}
+_PAIR_OF_TEXTS = '{"text": "A text.", "text_pair": "Another text."}'
 _TWO_TEXTS = (
     "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
 )
-_READS = {
-    "cls": "the last hidden state of `[CLS]`, without the pooler",
-    "mean": "the mean of the last hidden states over all tokens",
-    CONCAT: "the last hidden state of the position that represents a text, the maximum and the mean over all tokens, "
-    "through a hidden layer",
-    PAIR: "the means a and b of the last hidden states of both texts, |a - b| and a * b",
-    APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
-}
 _UNKNOWN = "## What this card does not know"
 _CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
 _MOST_SOURCES = 20
@@ -141,27 +111,29 @@ def write_card(
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata,
     library: str,
+    opening: Opening,
 ) -> None:
     """Writes the card of a model next to its files, as Markdown with the header that the hub reads.
 
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         metadata: the metadata of the model.
-        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of an architecture which
-            `transformers` lacks is bertsmith itself.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of a model which
+            `transformers` cannot compute is bertsmith itself.
+        opening: what opens the model there.
     """
     if library == "transformers" and metadata.task == SIMILARITY and (config.in_transformers or config.is_static):
         library = "sentence-transformers"
-    if library == "transformers" and not config.in_transformers:
+    if library == "transformers" and opening.only_here:
         library = "bertsmith"
     paragraphs = (
-        _header(config, tensors, metadata, library),
+        _header(config, tensors, metadata, library, opening),
         f"# {_title(config, tensors, metadata)}",
+        _use(config, tensors, tokenizer, metadata, library, opening),
         _what(config, tensors, tokenizer, metadata),
         *_scores(metadata),
         *_training(metadata),
         *_cost(metadata),
-        _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
         f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
         "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
@@ -200,7 +172,9 @@ def _parts(card: str) -> tuple[list[str], str]:
     return header.split("\n"), text
 
 
-def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
+def _header(
+    config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str, opening: Opening
+) -> str:
     pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
@@ -212,7 +186,9 @@ def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Mode
     language = f"\nlanguage:{listed}" if codes else ""
     licence = "" if metadata.licence is None else f"license: {json.dumps(metadata.licence)}\n"
     tags = f"\ntags:\n- {config.model_type}\n- bertsmith"
-    return f"---\n{licence}library_name: {library}\npipeline_tag: {pipeline}{language}{tags}\n---"
+    tags += "\n- custom_code" if opening.needs_code and library == "transformers" else ""
+    named = "" if library == "bertsmith" and config.in_transformers else f"\npipeline_tag: {pipeline}"
+    return f"---\n{licence}library_name: {library}{named}{language}{tags}\n---"
 
 
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
@@ -306,9 +282,18 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
     yield text
 
 
-def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
+def _use(
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata,
+    library: str,
+    opening: Opening,
+) -> str:
     if library == "onnx":
-        about = f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
+        of_rows = f"A session gives the logits of single rows; bertsmith answers with {opening.only_here}. "
+        about = of_rows if opening.in_onnx == OF_ROWS else ""
+        about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
         return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
     if kind in _LINES:
@@ -327,11 +312,14 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
     else:
         command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
-    return (
-        f"## Use\n\n```console\n$ {command}\n```\n\n"
-        f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
-        + _joined(_other_library(config, tensors, metadata, library), _PROGRAMS)
+    there = _other_library(opening, config, tokenizer, metadata) if opening.task and library == "transformers" else ()
+    paragraphs = (
+        f"## Use\n\nbertsmith opens this folder. {_opens(opening, config, metadata, library)} {_PROGRAMS}",
+        f"```console\n$ {command}\n```",
+        f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```",
+        *there,
     )
+    return "\n\n".join(paragraphs)
 
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
@@ -344,50 +332,64 @@ def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     return config.is_causal and not config.reads_backward and "mlm" in parts_of(tensors, config)
 
 
-def _joined(first: str, second: str) -> str:
-    """Two texts, one after the other: in one paragraph unless the first ends with one."""
-    return first + ("" if first.endswith("\n") else " ") + second
-
-
-def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
-    """What the other library does with the files."""
-    reads = metadata.reads
-    if library == "transformers" and reads in READERS:
-        return "The encoder loads in `transformers`, which has no head with a BiLSTM."
-    if library == "transformers" and _has(tensors, READER):
-        return "The encoder loads in `transformers`, which has no head over the windows of a text."
-    whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
-    if library == "transformers" and whole_rows and _has(tensors, "classifier"):
-        if config.is_causal and reads in ("cls", CONCAT):
-            more = "" if reads == "cls" else ", and the maximum and the mean over all tokens, through a hidden layer"
-            return f"The encoder loads in `transformers`; the head reads its last hidden state of the last token{more}."
-        longest = int(((metadata.spec or {}).get("settings") or {}).get("max_length", config.max_tokens))
-        code = _encoder_code(config, reads, min(longest, config.max_tokens))
+def _opens(opening: Opening, config: EncoderConfig, metadata: ModelMetadata, library: str) -> str:
+    """What opens the folder besides bertsmith."""
+    if library == "bertsmith" and config.in_transformers:
         return (
-            f"The encoder loads in `transformers`, which has no such head: this one reads {_READS[reads]}. It is "
-            f"applied like this:\n\n```python\n{code}```\n\n"
+            f"It does not load in `transformers`: only bertsmith computes {opening.only_here}. Other libraries refuse "
+            f"its `model_type`; {opening.readers}."
         )
-    if library == "transformers" and config.is_causal and _has(tensors, "classifier") and _has(tensors, "pooler"):
+    if library == "transformers" and opening.needs_code:
         return (
-            "It does not load in `transformers` with the same answers: the model reads from left to right, so its head "
-            "reads the last token of a text, where `transformers` reads the first."
+            "It also loads in `transformers` with `trust_remote_code=True`: that library has no class with this head, "
+            f"so it runs `{CODE}` in this folder, which computes it. Otherwise it refuses the folder."
         )
     return _BOTH if library == "transformers" and metadata.gives_vectors else LIBRARIES[library]
 
 
-def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
-    """The lines that apply a head of hidden states to an encoder in `transformers`."""
-    if reads == APART:
-        return _ENCODER_APART.format(longest=longest)
-    texts, more, segments = '["A text."]', "", ""
-    if reads == PAIR:
-        texts, segments = '["A text."], ["Another text."]', 'segments = inputs["token_type_ids"]\n'
-        if config.type_vocab_size < 2:  # the encoder does not accept segment ids
-            more, segments = ", return_token_type_ids=True", 'segments = inputs.pop("token_type_ids")\n'
-    blocks = _BLOCKS if reads == CONCAT else ""
-    return _ENCODER.format(
-        vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments, blocks=blocks
-    )
+def _other_library(
+    opening: Opening, config: EncoderConfig, tokenizer: Tokenizer | None, metadata: ModelMetadata
+) -> Iterator[str]:
+    """The code that runs the head of a task in `transformers`, and what differs there."""
+    task, spec = opening.task, metadata.spec or {}
+    settings = spec.get("settings") or {}
+    trust = ", trust_remote_code=True" if opening.needs_code else ""
+    inputs = _PAIR_OF_TEXTS if task == "SequenceClassification" and spec.get("pair") else _INPUTS[task]
+    if task in _OPTIONS:
+        pipeline = _PIPELINES[metadata.task or "classification"]
+        code = _PIPELINE.format(pipeline=pipeline, trust=trust, options=_OPTIONS[task], inputs=inputs)
+    else:
+        is_choice = task == "MultipleChoice"
+        batch = "{name: values[None] for name, values in inputs.items()}" if is_choice else "inputs"
+        output = "output.logits.softmax(-1)" if is_choice else "output.start_logits, output.end_logits"
+        code = _MODEL.format(task=task, trust=trust, inputs=inputs, batch=batch, output=output)
+    yield f"In `transformers`:\n\n```python\n{code}```"
+    if opening.needs_code and task in _OPTIONS:
+        yield "`transformers` may log that it does not know the class of this model; its numbers are the same."
+    if task == "TokenClassification":
+        yield (
+            'Only the first piece of each word was trained, so the strategy is `"first"`; `"simple"` splits words. '
+            "bertsmith splits a text at white space and around punctuation, and reads a long one in windows."
+        )
+        if isinstance(tokenizer, PipelineTokenizer):
+            is_byte_level = "ByteLevel" in json.dumps(tokenizer.description.get("pre_tokenizer"))
+            spaces = "around punctuation" + (", and one in front of the text" if is_byte_level else "")
+            yield f"`pipeline` takes what spaces separate as words: put spaces {spaces}."
+        if spec.get("scheme") and settings.get("constrained_tags"):
+            yield f"bertsmith predicts only sequences that {spec['scheme']} allows; there, each tag is the most likely."
+    if task == "QuestionAnswering":
+        yield "bertsmith reads a long text in windows, and takes the best answer inside the text."
+    policy = settings.get("long_text", "longest_first")
+    if metadata.task in WHOLE_ROWS and policy not in ("longest_first", "head"):
+        longest = longest_of(config, metadata)
+        yield f"bertsmith treats a text of more than {longest} tokens by `{policy}`; there, its end is cut off."
+    temperature = spec.get("temperature", 1.0)
+    if temperature != 1 and not opening.needs_code:
+        yield f"bertsmith divides the logits by {temperature:g} before the softmax, which calibrates its probabilities."
+    if spec.get("threshold") is not None or spec.get("thresholds"):
+        yield "What bertsmith predicts depends on thresholds in `bertsmith.json`; probabilities are the same."
+    if spec.get("parents"):
+        yield "bertsmith predicts a label only together with its parents."
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

@@ -17,6 +17,7 @@ from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
+from bertsmith.checkpoints.transformers_folder import opening_of
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError
@@ -221,7 +222,8 @@ def write_google(
         write_bundle(partial / PREFIX, variables)
         # The file that tf.train.latest_checkpoint looks for.
         write_text(partial / "checkpoint", f'model_checkpoint_path: "{PREFIX}"\n')
-        write_card(partial, config, ours, tokenizer, metadata, "tf")
+        opening = opening_of(config, NAMES, parts_of(ours, config), metadata)
+        write_card(partial, config, ours, tokenizer, metadata, "tf", opening)
         write_metadata(partial, tokenizer, metadata)
 
 

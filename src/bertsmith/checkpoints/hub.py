@@ -12,7 +12,7 @@ import bertsmith
 from bertsmith.addresses import address_of
 from bertsmith.downloads import kept_copy, local_copy
 from bertsmith.errors import InputError, nearest_path
-from bertsmith.model_files.metadata import WEIGHT_FILES
+from bertsmith.model_files.metadata import CODE, WEIGHT_FILES
 
 STARTER = "starter"
 """The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""
@@ -29,6 +29,7 @@ TEXT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    CODE,
     # How sentence-transformers pools; without these files the vectors would silently differ.
     "modules.json",
     "sentence_bert_config.json",

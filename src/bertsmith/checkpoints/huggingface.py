@@ -1,6 +1,7 @@
 """Reads and writes model folders in Hugging Face's layout, with the metadata in `bertsmith.json`.
 
-A folder written here loads in `transformers` with the same numbers and the same token ids, without this package.
+A folder written here loads in `transformers` with the same numbers and the same token ids, without this package, or is
+refused there; `transformers_folder.py` decides which.
 """
 
 import dataclasses
@@ -24,16 +25,16 @@ from bertsmith.checkpoints.model_folder import (
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
+from bertsmith.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
 from bertsmith.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import READER, whole
-from bertsmith.model.parameter_names import Match, ParameterNames
+from bertsmith.model.our_names import OF_TWO_TEXTS, whole
+from bertsmith.model.parameter_names import Match
 from bertsmith.model_files.metadata import (
     SAFETENSORS,
     SIMILARITY,
-    WHOLE_ROWS,
     ModelMetadata,
     read_metadata,
     write_metadata,
@@ -42,13 +43,6 @@ from bertsmith.model_files.tokenizer_files import with_rules, with_segments
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
-
-# The class of `transformers` for a classifier, by kind of task and without the prefix of the architecture.
-_CLASSIFIERS = {
-    "tagging": "ForTokenClassification",
-    "choice": "ForMultipleChoice",
-    "regression": "ForSequenceClassification",
-}
 
 
 def read_model_folder(
@@ -152,81 +146,32 @@ def write_model_folder(
     metadata.check_labels(ours)
     if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
         ours[POSITIONS] = fixed_positions(config, ours)
-    architecture = class_of(names, parts_of(ours, config), metadata.task, metadata.reads)
+    opening = opening_of(config, names, parts_of(ours, config), metadata)
     named = {
-        names.to_huggingface(name, architecture): tensor.T if names.transposes(name) else tensor
+        names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
         for name, tensor in ours.items()
     }
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
-        dtype = str(next(iter(ours.values())).dtype).removeprefix("torch.")
-        write_json(partial / "config.json", config_json(config, architecture, dtype, metadata))
+        outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))
+        write_json(partial / "config.json", config_of_folder(config, opening, metadata, outputs))
+        if opening.needs_code:
+            write_code(partial, config, names)
         write_safetensors(partial / SAFETENSORS, join_fused(named, names))
         if tokenizer is not None:
-            write_tokenizer(partial, tokenizer, config)
-        write_card(partial, config, ours, tokenizer, metadata, "transformers")
+            write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
+        write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
         if metadata.gives_vectors:
             settings = (metadata.spec or {}).get("settings") or {}
             write_recipe(
                 partial,
                 width=config.hidden_size,
                 pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
-                max_length=min(int(settings.get("max_length", config.max_tokens)), config.max_tokens),
+                max_length=longest_of(config, metadata),
+                lacks_pooler="bert.pooler.weight" not in ours and names.has_pooler,
                 is_static=config.is_static,
                 prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
             )
         write_metadata(partial, tokenizer, metadata)
-
-
-def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: ModelMetadata) -> dict[str, Any]:
-    """The content of `config.json`; the labels become `id2label`."""
-    values = {
-        **({"architectures": [architecture]} if config.in_transformers else {}),
-        "model_type": config.model_type,
-        **config.to_dict(),
-        "is_decoder": config.is_causal,
-        "dtype": dtype,
-        "tie_word_embeddings": not config.two_directions,
-    }
-    # A single output needs one label, or transformers builds two outputs.
-    labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())
-    if labels:
-        values["id2label"] = {str(number): label for number, label in enumerate(labels)}
-        values["label2id"] = {label: number for number, label in enumerate(labels)}
-    if metadata.task == "regression":
-        values["problem_type"] = "regression"
-    elif metadata.task == "classification":
-        values["problem_type"] = (
-            "multi_label_classification" if metadata.several_labels else "single_label_classification"
-        )
-    return values
-
-
-def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, reads: str = "pooler") -> str:
-    """The class of `transformers` with these parts.
-
-    Args:
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
-
-    >>> from bertsmith.encoders.bert import NAMES
-    >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
-    ('BertForPreTraining', 'BertForMultipleChoice')
-    >>> class_of(NAMES, ("classifier",), "classification", "mean")
-    'BertModel'
-    """
-    kind = "Model"
-    if READER in parts or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
-        pass  # it reads a vector that no classifier of transformers reads: an encoder, with the layer as extra tensors
-    elif "classifier" in parts:
-        kind = _CLASSIFIERS.get(
-            task or "", "ForSequenceClassification" if "pooler" in parts else _CLASSIFIERS["tagging"]
-        )
-    elif "span" in parts:
-        kind = "ForQuestionAnswering"
-    elif "mlm" in parts:
-        kind = "ForPreTraining" if "nsp" in parts else "ForMaskedLM"
-    elif "nsp" in parts:
-        kind = "ForNextSentencePrediction"
-    return names.class_named(kind)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from bertsmith.files import read_json, write_json
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
+ARGUMENTS = "model_args"  # in those settings, what `transformers` receives when it loads the encoder
 _PROMPTS = "config_sentence_transformers.json"
 _POOLING_FOLDER = "1_Pooling"
 QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
@@ -215,7 +216,14 @@ def _prompts(path: Path) -> tuple[str, dict[str, str]]:
 
 
 def write_recipe(
-    folder: Path, *, width: int, pooling: str, max_length: int, prompts: Mapping[str, str], is_static: bool = False
+    folder: Path,
+    *,
+    width: int,
+    pooling: str,
+    max_length: int,
+    prompts: Mapping[str, str],
+    lacks_pooler: bool = False,
+    is_static: bool = False,
 ) -> None:
     """Writes the files that make a model folder one of sentence-transformers.
 
@@ -225,6 +233,7 @@ def write_recipe(
         pooling: mean, cls or max.
         max_length: maximum tokens per row, including [CLS] and [SEP].
         prompts: by their names; empty ones are left out.
+        lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
         is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
             count special pieces.
     """
@@ -238,7 +247,8 @@ def write_recipe(
     ]
     write_json(folder / MODULES, modules)
     if not is_static:
-        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False})
+        without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler else {}
+        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
     given = {name: text for name, text in prompts.items() if text}
     about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write_json(folder / _PROMPTS, about)

@@ -10,15 +10,17 @@ import re
 import shutil
 from pathlib import Path
 
-from bertsmith.checkpoints import huggingface, load
+from bertsmith.checkpoints import load
 from bertsmith.checkpoints.architectures import architecture_of
 from bertsmith.checkpoints.card import with_additions, write_card
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.checkpoints.sentence_transformers import ARGUMENTS
+from bertsmith.checkpoints.transformers_folder import config_json, longest_of, opening_of
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
-from bertsmith.errors import ConfigError, nearest
+from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.export.check import compare, library_model
 from bertsmith.export.limits import require_equal, require_near
 from bertsmith.export.onnx_files import write_fp32, write_int8
@@ -26,8 +28,8 @@ from bertsmith.export.onnx_graph import OPSET
 from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
-from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
-from bertsmith.model.our_names import OWN_HEAD, READER
+from bertsmith.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
+from bertsmith.model.our_names import OF_TWO_TEXTS, OWN_HEAD, READER
 from bertsmith.model_files.metadata import CARD, write_metadata
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.progress import tell
@@ -88,7 +90,7 @@ def export(
             lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
         else:
             if to == "huggingface":
-                _require_transformers(source, rules, allow_unknown)
+                _require_reader(source, rules, allow_unknown)
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
@@ -100,15 +102,23 @@ def export(
     return folder.report, lines
 
 
-def _require_transformers(source: str | Path, rules: TextRules | None, allow_unknown: bool) -> None:
-    """Refuses a model folder that no class of `transformers` could read, unless it has another layout so far.
+def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: bool) -> None:
+    """Refuses a model folder that `transformers` could not open, unless it has another layout so far.
 
     Raises:
-        ConfigError: it is of such an architecture.
+        ConfigError: it is of an architecture that `transformers` lacks.
+        CheckpointError: nothing but bertsmith computes its head.
     """
-    if load.locate(source)[1] == "allennlp":
+    if load.locate(source)[1] != "huggingface":
         return
     folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
+    opening = opening_of(folder.config, architecture_of(folder.config).names, folder.parts, folder.metadata)
+    if folder.config.in_transformers and opening.only_here:
+        raise CheckpointError(
+            expected=f"a model that `transformers` can compute in '{folder.name}'",
+            found=opening.only_here,
+            fix=opening.readers,
+        )
     if not folder.config.in_transformers:
         raise ConfigError(
             expected="an architecture that `transformers` has",
@@ -209,12 +219,12 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path,
         labels = spec.labels or metadata.labels
         metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
     metadata.check_labels(folder.tensors)
-    names = architecture_of(folder.config).names
-    architecture = huggingface.class_of(names, folder.parts, metadata.task, metadata.reads)
-    write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", metadata))
-    write_tokenizer(partial, tokenizer, folder.config)
-    write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx")
-    config = folder.config
+    names, config = architecture_of(folder.config).names, folder.config
+    opening = opening_of(config, names, folder.parts, metadata)
+    write_json(partial / "config.json", config_json(config, opening, metadata))
+    longest, needs_segments = longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS
+    write_tokenizer(partial, tokenizer, config, longest, needs_segments)
+    write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx", opening)
     shape = OnnxShape(
         parts=folder.parts,
         hidden_size=config.hidden_size,
@@ -248,7 +258,10 @@ def _carry_sentence_files(source: Path, partial: Path) -> None:
         return
     for name in SENTENCE_FILES:
         if (source / name).is_file():
+            written = read_json(partial / name) if (partial / name).is_file() else {}
             shutil.copyfile(source / name, partial / name)
+            if ARGUMENTS in written:  # which folders of earlier versions lack
+                write_json(partial / name, read_json(source / name) | {ARGUMENTS: written[ARGUMENTS]})
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and _MODULE_FOLDER.fullmatch(entry.name):
             shutil.copytree(entry, partial / entry.name, dirs_exist_ok=True)

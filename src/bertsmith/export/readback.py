@@ -11,6 +11,7 @@ import torch
 from bertsmith.checkpoints import google, huggingface
 from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.transformers_folder import opening_of, reads_of
 from bertsmith.checkpoints.weights import read_weights
 from bertsmith.encoding.onnx_session import INPUTS, PER_ENDING, Output, Runner, inputs_of, outputs_of
 from bertsmith.encoding.units import Ints
@@ -21,7 +22,8 @@ from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
 from bertsmith.heads.head_blocks import HeadBlocks
-from bertsmith.model.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS, OWN_HEAD, PAIR, READER, VECTORS_OF_ROW
+from bertsmith.model.our_names import BLOCKS, CONCAT, PAIR, VECTORS_OF_ROW
+from bertsmith.model_files.metadata import CODE
 from bertsmith.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -69,28 +71,18 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         folder, partial, file, limit: see `check_google`.
 
     Raises:
-        CheckpointError: the model read back differs, or its outputs in `transformers` do; in a left-to-right model with
-            a pooled head they always would.
+        CheckpointError: the model read back differs, or its outputs in `transformers` do.
         ConfigError, InputError: the file cannot be read for this model.
     """
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
     lines = [f"read back: {count} tensors equal bit for bit"]
-    if not {OWN_HEAD, READER}.isdisjoint(folder.parts):
-        why = "the head is the user's own" if OWN_HEAD in folder.parts else "the head has a BiLSTM"
-        _record_unrun(record, partial, why, file, needed="a head that transformers has")
+    opening = opening_of(folder.config, architecture_of(folder.config).names, folder.parts, folder.metadata)
+    if opening.only_here:
+        why = f"it has {opening.only_here}"
+        _record_unrun(record, partial, why, file, needed="a model that transformers computes")
         return [*lines, f"{why}: nothing was run in transformers"]
-    if not folder.config.in_transformers:
-        why = f"transformers has no {folder.config.display_name}"
-        _record_unrun(record, partial, why, file, needed="an architecture that transformers has")
-        return [*lines, f"{why}: nothing was run in it"]
     spec = spec_of_head(folder)
-    if spec is not None and folder.config.is_causal and task_for(spec).head.on_pooler:
-        raise CheckpointError(
-            expected="a model that gives the same answers in transformers",
-            found=f"a left-to-right model for {spec.kind}: it reads the last token, transformers reads the first",
-            fix="use it with bertsmith, or convert it with --to onnx",
-        )
     is_installed = importlib.util.find_spec("transformers") is not None
     if folder.tokenizer is None or not is_installed:
         why = "there is no vocabulary" if is_installed else "transformers is not installed"
@@ -104,17 +96,18 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         transformers,
         partial,
         outputs_of(None if spec is None else spec.kind, folder.parts),
-        None if spec is None or not (head := task_for(spec).head).pooled or head.on_pooler else spec.reads,
+        None if spec is None or not opening.needs_code or not task_for(spec).head.pooled else reads_of(spec.reads),
     )
     if not outputs:
-        why = f"transformers has no {folder.config.display_name} with this head"
+        why = f"transformers has no class of {folder.config.display_name} with this head"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
-        return [*lines, f"{why}: nothing was run in it"]
+        return [*lines, f"{why}, and {CODE} was not run"]
     found = compare(folder, model, outputs, runner, sample)
     limits = require_equal(found, "the model in transformers", limit)
     record |= {"sample": sample.about, "limits": limits, "transformers": found.to_dict()}
     write_json(partial / RECORD, {**record, "versions": versions(transformers=transformers.__version__)})
-    return [*lines, sample.line(), f"transformers: {found.line()}"]
+    ran = f"the encoder in transformers, with the head as {CODE} describes it" if opening.needs_code else "transformers"
+    return [*lines, sample.line(), f"{ran}: {found.line()}"]
 
 
 def _record_unrun(
@@ -184,15 +177,16 @@ def transformers_runner(
 
     Args:
         reads: for a head that no class of `transformers` has, what it reads, one of `our_names.READS`. The
-            encoder runs in `transformers`, and the layer in the folder is applied to it as the model card says.
+            encoder runs in `transformers`, and the layer in the folder is applied to it as the code there describes.
     """
     values = read_json(partial / "config.json")
-    architecture, config = values["architectures"][0], read_config(values)
+    config, bare = read_config(values), architecture_of(read_config(values)).names.class_named("Model")
+    architecture = bare if "auto_map" in values else values["architectures"][0]
     asked, is_causal = inputs_of(config), bool(values.get("is_decoder"))
     theirs = {output.name: output.name for output in outputs}
     if reads is not None:
         known = ["logits"]
-    elif architecture == architecture_of(config).names.class_named("Model"):
+    elif architecture == bare:
         known = ["last_hidden_state", "pooler_output"]
     else:
         known = ["logits", "seq_relationship_logits", "start_logits", "end_logits"]
@@ -214,8 +208,6 @@ def transformers_runner(
     @torch.inference_mode()
     def run_encoder(inputs: dict[str, Ints]) -> dict[str, Any]:
         flat = {name: torch.from_numpy(inputs[name].reshape(-1, inputs[name].shape[-1])) for name in asked}
-        if reads == APART:
-            flat = _texts_apart(flat, torch.from_numpy(inputs[INPUTS[2]].reshape(flat["input_ids"].shape)))
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
         last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
@@ -228,12 +220,10 @@ def transformers_runner(
         elif reads == PAIR:
             segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
             parts = (mask * (1 - segments), mask * segments)
-            read = torch.cat([(hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in parts])  # [2B, D]
+            a, b = ((hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in parts)
+            read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         else:
             read = (hidden * mask).sum(1) / mask.sum(1)
-        if reads in OF_TWO_TEXTS:
-            a, b = read.chunk(2)
-            read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])
         per_ending = outputs[0].per == PER_ENDING
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}
@@ -254,24 +244,3 @@ def transformers_runner(
         return {output.name: found[theirs[output.name]].numpy() for output in given}
 
     return run, given
-
-
-def _texts_apart(inputs: dict[str, torch.Tensor], segments: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Padded rows of two texts, [B, S], as padded rows of all first texts and then all second ones, [2B, S].
-
-    Args:
-        segments: 0 for the tokens of the first text, 1 for those of the second.
-    """
-    mask = inputs["attention_mask"]
-    second = mask * segments
-    second[:, 0] = 0
-    with_first = second.clone()
-    with_first[:, 0] = mask[:, 0]
-    real = torch.cat([mask - second, with_first])
-    # Real tokens first, because positions count from the left.
-    order = real.argsort(dim=1, descending=True, stable=True)
-    result = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
-    result["attention_mask"] = real.take_along_dim(order, 1)
-    if INPUTS[2] in result:
-        result[INPUTS[2]] = torch.zeros_like(real)
-    return result

@@ -142,6 +142,11 @@ class ParameterNames:
             return None
         return Match(ours.replace("{i}", number), self.is_transposed and self._by_ours[ours].transposed)
 
+    @property
+    def has_pooler(self) -> bool:
+        """Whether the bare encoder has a pooler there."""
+        return any(row.huggingface.startswith(self.prefix) for row in self.parts.get("pooler", ()))
+
     def transposes(self, ours: str) -> bool:
         """Whether Hugging Face stores the transpose of one of our parameters."""
         return self.is_transposed and part_of(ours) not in _OF_NO_OTHER_LIBRARY and self.row_of(ours)[0].transposed
@@ -219,7 +224,7 @@ class ParameterNames:
 
     def _is_bare(self, name: str) -> bool:
         starts = {row.huggingface.removeprefix(self.prefix).split(".")[0] for row in (*self.embeddings, *self.layer)}
-        if any(row.huggingface.startswith(self.prefix) for row in self.parts.get("pooler", ())):
+        if self.has_pooler:
             starts.add("pooler")
         return name.split(".", maxsplit=1)[0] in starts
 

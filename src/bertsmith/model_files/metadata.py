@@ -26,6 +26,7 @@ SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
 NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a model on words
 CARD = "README.md"  # the model card, which people may edit
+CODE = "modeling_bertsmith.py"  # what `transformers` needs for a head that it has no class for; never run here
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
 VECTORS = "vectors"  # the method of distillation whose students give vectors, see `distillation.vector_teaching`

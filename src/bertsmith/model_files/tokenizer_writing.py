@@ -27,8 +27,10 @@ def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     }
 
 
-def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`."""
+def tokenizer_config(
+    tokenizer: WordPieceTokenizer, config: EncoderConfig, max_length: int | None = None, needs_segments: bool = False
+) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`; see `write_tokenizer`."""
     rules = tokenizer.rules
     is_usual = _added(tokenizer).issuperset(tokenizer.vocabulary.special)  # as that class would make them
     plain = TextRules(lowercase=rules.lowercase, strip_accents=rules.strip_accents, split_cjk=rules.split_cjk)
@@ -38,29 +40,38 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_cjk,
         **{name: True for name in OWN_SWITCHES if getattr(rules, name)},
-        "model_input_names": _model_inputs(config),
-        "model_max_length": config.max_tokens,
+        **_inputs(config, max_length, needs_segments),
         # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
         "tokenizer_class": "BertTokenizer" if rules == plain and is_usual else "PreTrainedTokenizerFast",
     }
 
 
-def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+def write_tokenizer(
+    folder: Path,
+    tokenizer: Tokenizer,
+    config: EncoderConfig,
+    max_length: int | None = None,
+    needs_segments: bool = False,
+) -> None:
     """Writes the files from which `transformers` builds the same tokenizer.
 
     Args:
         config: of the model, which determines its inputs.
+        max_length: maximum tokens of a row, to which other libraries truncate; None for the limit of the encoder.
+        needs_segments: whether the head needs segment ids even if the encoder does not.
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         tokenizer.vocabulary.save(folder / "vocab.txt")
-        description, settings = tokenizer_json(tokenizer), tokenizer_config(tokenizer, config)
+        description, settings = (
+            tokenizer_json(tokenizer),
+            tokenizer_config(tokenizer, config, max_length, needs_segments),
+        )
     else:
         assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
         description = tokenizer.description
         settings = {
             **_special_tokens(tokenizer),
-            "model_input_names": _model_inputs(config),
-            "model_max_length": config.max_tokens,
+            **_inputs(config, max_length, needs_segments),
             "tokenizer_class": "PreTrainedTokenizerFast",
         }
     write_json(folder / "tokenizer.json", description)
@@ -81,7 +92,10 @@ def _added(tokenizer: Tokenizer) -> set[str]:
     return {token["content"] for token in tokenizer.description.get("added_tokens") or ()}
 
 
-def _model_inputs(config: EncoderConfig) -> list[str]:
-    """The arguments of the model in `transformers`; with fewer than two segments there are no segment ids."""
-    segments = ["token_type_ids"] if config.type_vocab_size > 1 else []
-    return ["input_ids", *segments, "attention_mask"]
+def _inputs(config: EncoderConfig, max_length: int | None, needs_segments: bool) -> dict[str, Any]:
+    """The arguments of the model in `transformers`, and how long they may be; one segment has no ids."""
+    segments = ["token_type_ids"] if config.type_vocab_size > 1 or needs_segments else []
+    return {
+        "model_input_names": ["input_ids", *segments, "attention_mask"],
+        "model_max_length": max_length or config.max_tokens,
+    }
