@@ -35,9 +35,10 @@ EXPORTED = {
 
 def train_settings() -> Sequence[type]:
     """The settings of `vectors train`."""
+    from bertsmith.documents.encodings import EncodingSettings
     from bertsmith.word_vectors.settings import WordVectorSettings
 
-    return (WordVectorSettings,)
+    return (WordVectorSettings, EncodingSettings)
 
 
 def train(
@@ -55,11 +56,23 @@ def train(
     line. Defaults are those of the original programs. A stopped run resumes after its last complete epoch, and gives
     the same bytes.
     """
+    from bertsmith.documents.encodings import EncodingSettings
     from bertsmith.word_vectors.settings import WordVectorSettings
     from bertsmith.word_vectors.training import train_word_vectors
 
     settings = settings_from(WordVectorSettings, values)
-    found = train_word_vectors(texts, out, settings, form=form, column=column, resume=resume, replace=replace)
+    coded = settings_from(EncodingSettings, values)
+    found = train_word_vectors(
+        texts,
+        out,
+        settings,
+        form=form,
+        column=column,
+        encoding=coded.encoding,
+        bad_bytes=coded.bad_bytes,
+        resume=resume,
+        replace=replace,
+    )
     for line in found.about["notes"]:
         note(line)
     say(f"{out}: {counted(len(found.words), 'word')}, vectors of {counted(found.width, 'number')}")

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from bertsmith.corpus.cooccurrence import PpmiOfCounts, count_neighbors, reduced
 from bertsmith.corpus.pair_counts import PairCounts
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file, read_json, remove_partials, require_outside, write_json, write_text
@@ -55,6 +56,8 @@ def train_word_vectors(
     *,
     form: str = "auto",
     column: str = "",
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     resume: bool = False,
     replace: bool = False,
     on_epoch: Callable[[int], None] | None = None,
@@ -68,6 +71,7 @@ def train_word_vectors(
         settings: how to train; by default skip-gram with the settings of the original program.
         form: layout of .txt files, see `ReadingSettings`.
         column: the text column of .jsonl and .parquet files, if it has no common name.
+        encoding, bad_bytes: see `EncodingSettings`.
         resume: resume a stopped run with the same settings; the result is the same, byte for byte.
         replace: replace an existing folder of word vectors, and an unfinished run.
         on_epoch: receives the number of complete epochs before each epoch; for a caller that measures time.
@@ -86,6 +90,9 @@ def train_word_vectors(
     made_of = {
         "settings": to_dict(settings), "texts": [str(text) for text in texts], "form": form, "column": column,
     }  # fmt: skip
+    reading = ReadingSettings(form=form, column=column, encoding=encoding, bad_bytes=bad_bytes)
+    if (encoding, bad_bytes) != (UTF_8, "refuse"):
+        made_of |= {"encoding": encoding, "bad_bytes": bad_bytes}
     if out.exists() and not replace:
         if resume and not folder.exists():
             return _finished(out, made_of)
@@ -99,7 +106,7 @@ def train_word_vectors(
     with locked_folder(folder):
         _prepare_folder(folder, made_of, resume=resume, replace=replace)
         try:
-            words = _prepared(texts, ReadingSettings(form=form, column=column), settings, folder)
+            words = _prepared(texts, reading, settings, folder)
         except InputError:
             _empty(folder)  # there is nothing to resume
             raise
