@@ -103,6 +103,7 @@ def test_texts_with_equal_pieces_are_no_copies(
     lines = [json.loads(line) for line in (tmp_path / "out" / "removed.jsonl").read_text().splitlines()]
     assert [int(line["of_source"].split()[1]) for line in lines] == list(range(len(texts)))
     assert {line["reason"] for line in lines} == {"a copy"}
+    assert not any("occur more than once" in line for line in check_corpus(tmp_path / "out").advice())
 
 
 def test_case_counts_if_the_vocabulary_has_capital_letters(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class DoctorReport:
         repeated_sentences: the number of sentences with the ids of earlier ones; those with [UNK] are not compared.
         repeats: the most repeated sentences and their counts.
         repeated_documents: the number of documents with the ids of earlier ones; those with [UNK] are not compared.
+            Once copies are removed, these are texts whose difference the vocabulary does not tell, such as accents.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
         sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
         unknown_tokens: the number of tokens that are [UNK].
@@ -159,7 +160,7 @@ class DoctorReport:
             " copies of documents",
         )
         yield (
-            self.repeated_documents > 0 and not self._has_copies,
+            self.repeated_documents > 0 and not self._has_copies and "duplicates" not in self.removed,
             "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
             " removes those that are nearly equal",
         )

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import VocabularyError
+from bertsmith.progress import counted
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
@@ -160,7 +161,7 @@ def usable_words(counts: WordCounts, max_word_characters: int, notes: list[str] 
     if not usable.words and len(too_long):
         raise VocabularyError(
             expected=f"words of at most {max_word_characters} characters to learn a vocabulary from",
-            found=f"{len(too_long):,} different words, all longer",
+            found=f"only longer ones, {counted(len(too_long), 'different word')}",
             fix=_SPLIT,
         )
     if not usable.words:
