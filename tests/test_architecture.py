@@ -21,7 +21,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "errors": 0, "files": 0, "finite": 0, "locks": 0, "outputs": 0, "randomness": 0, "settings": 0, "progress": 0,
     "addresses": 0, "remote": 0, "uploads": 0, "downloads": 0, "runtime": 0, "processes": 0,
-    "tensor_file": 0, "allocator": 0, "onednn": 0,
+    "tensor_file": 0, "allocator": 0, "processor": 0,
     "text": 1, "training": 1, "metrics": 1,
     "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
     "documents": 3, "encoders": 3, "heads": 3, "model_files": 3, "products": 3,

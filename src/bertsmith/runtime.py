@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
-from bertsmith.onednn import has_int8_products, has_packed_products, packs_bf16
+from bertsmith.processor import for_onednn, has_int8_products, has_packed_products, packs_bf16, processor_name
 from bertsmith.progress import tell, warn
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Runtime:
         """The precision of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
         if self.precision != "int8":
             return self.precision
-        return "bf16" if "bf16" in fast_precisions(self.device) else "fp32"
+        has_bf16 = "bf16" in fast_precisions(self.device) and has_int8_products(self.int8_bits, DTYPES["bf16"])
+        return "bf16" if has_bf16 else "fp32"
 
     @property
     def dtype(self) -> "torch.dtype":
@@ -231,7 +232,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
     if precision == "auto":
         return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32", is_auto=True)
     if precision not in (*fast, "fp64"):
-        note = f"{precision} would be emulated on this {device.split(':')[0]}, so fp32 is used"
+        where = f"this {device.split(':')[0]}" if device != "cpu" else for_onednn().name
+        note = f"{precision} would be emulated on {where}, so fp32 is used"
         return Runtime(device=device, precision="fp32", note=note)
     return Runtime(device=device, precision=precision)
 
@@ -257,12 +259,13 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
     if runtime.is_packed:
         return dataclasses.replace(runtime, products="packed")
     notes = [runtime.note]
-    if _misses_packed(runtime.device, runtime.activations):
+    if products == "packed" and not _suits_packing(runtime.device, runtime.activations):
+        where = for_onednn().name if runtime.device == "cpu" else "a GPU"
+        notes.append(f"packed products in {runtime.activations} are not supported on {where}, so plain ones are used")
+    elif _suits_packing(runtime.device, runtime.activations) and not can_pack(runtime.device, runtime.activations):
         notes.append(
             "this build of torch lacks the packed products of oneDNN, so plain ones are used, which are slower"
         )
-    elif products == "packed":
-        notes.append(f"packed products in {runtime.activations} are not supported here, so plain ones are used")
     return dataclasses.replace(runtime, products="plain", note="; ".join(filter(None, notes)))
 
 
@@ -274,22 +277,17 @@ def _choose_inference(device: str, precision: str) -> Runtime:
     if runtime.device != "cpu":
         note = f"int8 is supported on the CPU only, so {runtime.precision} is used on this GPU"
         return dataclasses.replace(runtime, note=note)
-    bits = int8_bits()
+    processor = for_onednn()
+    most = processor.int8_bits
+    if most is None:
+        note = f"int8 would be emulated on {processor.name}, so {runtime.precision} is used"
+        return dataclasses.replace(runtime, note=note)
+    bits = next((bits for bits in (8, 7) if bits <= most and has_int8_products(bits)), None)
     if bits is None:
-        return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
-    if not has_int8_products():
         note = f"this build of torch lacks the int8 products of oneDNN, so {runtime.precision} is used"
         return dataclasses.replace(runtime, note=note)
-    note = "" if bits == 8 else "this CPU has no native int8 products (VNNI), so the weights keep 7 of 8 bits"
+    note = "" if bits == 8 else f"{processor.name} has no native int8 products (VNNI), so the weights keep 7 of 8 bits"
     return Runtime(device="cpu", precision="int8", int8_bits=bits, note=note)
-
-
-def int8_bits() -> int | None:
-    """The bits per int8 weight for which sums of products fit on this CPU: 8 with VNNI, 7 with AVX2; None: neither."""
-    flags = _cpu_flags()
-    if flags & {"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"}:
-        return 8
-    return 7 if "avx2" in flags else None
 
 
 def _require_precision(precision: str, known: Sequence[str]) -> None:
@@ -307,7 +305,7 @@ def fast_precisions(device: str) -> tuple[str, ...]:
         import torch
 
         return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
-    return ("fp32", "bf16") if _cpu_has_bf16() else ("fp32",)
+    return ("fp32", "bf16") if for_onednn().has_bf16 else ("fp32",)
 
 
 def can_pack(device: str, precision: str) -> bool:
@@ -315,41 +313,15 @@ def can_pack(device: str, precision: str) -> bool:
 
     `benchmarks/encode_speed.py` compares them with the plain products of torch, which are those of MKL in fp32.
     """
+    return _suits_packing(device, precision) and (precision != "bf16" or packs_bf16()) and has_packed_products()
+
+
+def _suits_packing(device: str, precision: str) -> bool:
+    """Whether products of this precision are packed where torch has what it takes."""
     if device != "cpu":
         return False
-    fits = packs_bf16() if precision == "bf16" else precision == "fp32" and "avx2" in _cpu_flags()
-    return fits and has_packed_products()
-
-
-def _misses_packed(device: str, precision: str) -> bool:
-    """Whether products of this precision would be packed if this build of torch could."""
-    if device != "cpu":
-        return False
-    fits = _cpu_has_bf16() if precision == "bf16" else precision == "fp32" and "avx2" in _cpu_flags()
-    return fits and not can_pack(device, precision)
-
-
-def _cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bf16 natively (AVX512_BF16 or AMX, or the Arm equivalent)."""
-    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
-
-
-def has_intel_avx512() -> bool:
-    """Whether this is an Intel processor with AVX-512, for which MKL has kernels of its own."""
-    return "Intel" in _processor_name() and "avx512f" in _cpu_flags()
-
-
-@functools.cache
-def _cpu_flags() -> frozenset[str]:
-    """The feature flags of the first core as Linux reports them; empty if there are none."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.lower().startswith(("flags", "features")):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()
+    processor = for_onednn()
+    return processor.has_bf16 if precision == "bf16" else precision == "fp32" and processor.has_avx2
 
 
 def machine() -> dict[str, Any]:
@@ -357,7 +329,7 @@ def machine() -> dict[str, Any]:
     import torch
 
     return {
-        "processor": _processor_name(),
+        "processor": processor_name(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(memory_bytes() / 2**30, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
@@ -365,18 +337,6 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "platform": f"{sys.platform} {platform.machine()}",
     }
-
-
-@functools.cache
-def _processor_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def memory_bytes() -> int:

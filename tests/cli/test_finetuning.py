@@ -95,7 +95,7 @@ def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, m
     command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
     score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]
     exact = run(*command, "fp32", stdin=given)
-    monkeypatch.setattr("bertsmith.runtime._cpu_flags", frozenset)
+    monkeypatch.setattr("bertsmith.processor._features", frozenset)
     for precision in ("bf16", "int8"):
         result = run(*command, precision, "--device", "cpu", stdin=given)
         assert (result.code, result.out) == (0, exact.out)
@@ -108,7 +108,7 @@ def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, m
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "fp32"
     assert "precision" not in result.err.replace(str(mails), "")
-    monkeypatch.setattr("bertsmith.runtime._cpu_flags", lambda: frozenset({"avx512_bf16"}))
+    monkeypatch.setattr("bertsmith.processor._features", lambda: frozenset({"avx512_bf16"}))
     result = run(*score, "auto", "--device", "cpu")
     assert json.loads(result.out)["precision"] == "bf16"
     assert result.err.splitlines().count("precision auto: bf16") == 1

@@ -504,7 +504,7 @@ def test_search_says_which_precision_made_the_vectors(
     run, model: Path, passages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertsmith.progress._silent", 0)
-    monkeypatch.setattr("bertsmith.runtime._cpu_flags", frozenset)
+    monkeypatch.setattr("bertsmith.processor._features", frozenset)
     told = run("search", passages, "--model", model, "--query", "a", "--device", "cpu", "--precision", "auto").err
     line = next(line for line in told.splitlines() if line.startswith("vectors of passages: 4 passages in "))
     assert line.endswith(" s, fp32")

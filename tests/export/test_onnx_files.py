@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bertsmith import runtime
+from bertsmith import processor
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
@@ -332,7 +332,8 @@ def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(
     exact, rough = (Session(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))
     real_tokens = rows["attention_mask"].astype(bool)
     apart = np.abs(exact["logits"] - rough["logits"])[real_tokens].mean() / exact["logits"][real_tokens].std()
-    assert 0 < apart < 0.1
+    # Where sums of the largest weights are cut to 16 bits, 8-bit weights are not close, and loading them says so.
+    assert 0 < apart < (0.1 if reduced or not needs_reduced_range() else 0.3)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +350,7 @@ def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(
 def test_the_range_of_weights_is_reduced_where_the_processor_would_cut_sums(
     flags: str, reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags.split()))
     assert needs_reduced_range() is reduced
 
 

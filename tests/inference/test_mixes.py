@@ -13,22 +13,27 @@ import numpy.typing as npt
 import pytest
 
 from bertsmith import Model, load, quantize
+from bertsmith.processor import has_int8_products
 from bertsmith.randomness import generator
 from bertsmith.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS, LOW_PRECISION_TOLERANCE, choose_inference
 from cli.test_predicting import write_model
 from tasks.task_samples import WORDS
 
-HAS_INT8 = choose_inference("cpu", "int8").precision == "int8"
-needs_int8 = pytest.mark.skipif(not HAS_INT8, reason="this processor does not multiply int8")
+INT8 = choose_inference("cpu", "int8")
+needs_int8 = pytest.mark.skipif(INT8.precision != "int8", reason="this processor does not multiply int8")
+needs_int8_around_bf16 = pytest.mark.skipif(
+    INT8.precision != "int8" or not has_int8_products(INT8.int8_bits, "bfloat16"),
+    reason="products of int8 give no bf16 on this processor",
+)
 NATIVE, BF16 = ("fp32",), ("fp32", "bf16")
 # Precision, the precisions of the hardware, and whether the scales of int8 are fixed.
 KINDS = [
     pytest.param("fp32", NATIVE, False, id="fp32"),
     pytest.param("bf16", BF16, False, id="bf16"),
     pytest.param("int8", NATIVE, False, id="int8", marks=needs_int8),
-    pytest.param("int8", BF16, False, id="int8 around bf16", marks=needs_int8),
+    pytest.param("int8", BF16, False, id="int8 around bf16", marks=needs_int8_around_bf16),
     pytest.param("int8", NATIVE, True, id="int8 with fixed scales", marks=needs_int8),
-    pytest.param("int8", BF16, True, id="int8 with fixed scales around bf16", marks=needs_int8),
+    pytest.param("int8", BF16, True, id="int8 with fixed scales around bf16", marks=needs_int8_around_bf16),
 ]
 
 

@@ -19,4 +19,4 @@ def plain_for_few(monkeypatch: pytest.MonkeyPatch, only_packed: None) -> None:
         pytest.skip("no packed products in fp32 here")
     monkeypatch.setattr(packed_linear, "_is_faster_plain", lambda weight: weight.dtype.itemsize == 4)
     for module in (packed_linear, fast_path):
-        monkeypatch.setattr(module, "are_few", lambda x: x.shape[0] <= 8)
+        monkeypatch.setattr(module, "prefers_plain", lambda x: x.shape[0] <= 8)

@@ -10,6 +10,7 @@ from torch import Tensor
 from bertsmith.encoders.bert import BertModel
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Trace
+from bertsmith.processor import Processor
 from bertsmith.products import fast_path, packed_linear
 from bertsmith.products.calibration import observe, observed_scales
 from bertsmith.products.fast_path import PreparedFastPath, float_layers, integer_layers, scripted
@@ -248,7 +249,7 @@ def test_a_copy_chooses_for_the_processor_where_it_is_made(monkeypatch: pytest.M
 def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     require_packed()
     monkeypatch.undo()
-    monkeypatch.setattr(packed_linear, "has_intel_avx512", lambda: True)
+    monkeypatch.setattr(packed_linear, "mkl_has_avx512", lambda: True)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
 
     def uses(outputs: int, inputs: int, dtype: torch.dtype = torch.float32) -> bool:
@@ -259,14 +260,30 @@ def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.Mon
     assert not uses(768, 768)
     if RUNTIMES["bf16"].is_packed:
         assert not uses(8, 8, torch.bfloat16)
-    monkeypatch.setattr(packed_linear, "has_intel_avx512", lambda: False)
-    assert not uses(8, 8)
+    monkeypatch.setattr(packed_linear, "mkl_has_avx512", lambda: False)
+    for features, is_plain in ((frozenset({"avx2", "avx512f"}), False), (frozenset({"avx2"}), True)):
+        monkeypatch.setattr(packed_linear, "for_onednn", lambda features=features: Processor(features=features))
+        assert uses(8, 8) == uses(768, 768) == is_plain
 
 
-def test_few_are_128_tokens_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    for threads, tokens, few in [(1, 1, True), (1, 128, True), (1, 129, False), (2, 1, False)]:
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert packed_linear.are_few(torch.zeros(tokens, 2)) == few
+@pytest.mark.parametrize(
+    ("has_avx512", "threads", "tokens", "is_plain"),
+    [
+        (True, 1, 1, True),
+        (True, 1, 128, True),
+        (True, 1, 129, False),
+        (True, 2, 1, False),
+        (False, 1, 512, False),
+        (False, 1, 513, True),
+        (False, 2, 513, True),
+    ],
+)
+def test_plain_weights_are_for_few_tokens_with_avx512_and_for_many_without(
+    has_avx512: bool, threads: int, tokens: int, is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_linear, "mkl_has_avx512", lambda: has_avx512)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert packed_linear.prefers_plain(torch.zeros(tokens, 2)) == is_plain
 
 
 def drawn(*shape: int) -> Tensor:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith import runtime
+from bertsmith import processor, runtime
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
@@ -101,7 +101,7 @@ def test_the_last_layer_may_be_read_partially() -> None:
 @pytest.mark.parametrize("flags", [{"avx2"}, {"avx2", "avx512_bf16", "avx512_vnni"}])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_prepared_encoder_can_be_traced(flags: set[str], is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags))
     chosen, model, batch = choose_inference("cpu", "int8"), wide_model(is_causal=is_causal), random_batch(LENGTHS)
     exact, found = Trace(with_attentions=True), Trace(with_attentions=True)
     model(batch, trace=exact)
@@ -165,7 +165,7 @@ def test_tokens_of_any_scale_are_restored_within_half_a_quantisation_step() -> N
 def test_int8_is_chosen_by_the_features_of_the_processor(
     flags: set[str], precision: str, bits: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags))
+    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags))
     chosen = choose_inference("cpu", "int8")
     assert (chosen.precision, chosen.int8_bits) == (precision, bits)
     assert told in chosen.note
@@ -234,12 +234,12 @@ def test_a_fused_sum_is_the_sum(precision: str, tokens: int) -> None:
 
 
 def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx2"}))
     assert choose_inference("cpu", "fp32", "plain").products == "plain"
     assert choose_inference("cpu", "fp64").products == "plain"
     with pytest.raises(ConfigError, match="auto, packed or plain"):
         choose_inference("cpu", "fp32", "fast")
-    monkeypatch.setattr(runtime, "_cpu_flags", frozenset)
+    monkeypatch.setattr(processor, "_features", frozenset)
     chosen = choose_inference("cpu", "fp32")
     assert (chosen.products, chosen.note) == ("plain", "")
     asked = choose_inference("cpu", "fp32", "packed")
@@ -251,7 +251,7 @@ def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: p
 
 def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "has_packed_products", lambda: False)
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx2", "avx512_bf16"}))
+    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx2", "avx512_bf16"}))
     for precision in ("fp32", "bf16"):
         chosen = choose_inference("cpu", precision)
         assert (chosen.precision, chosen.products) == (precision, "plain")
@@ -268,8 +268,8 @@ def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatc
 def test_without_the_int8_products_of_torch_the_automatic_precision_is_used(
     flags: str, instead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "has_int8_products", lambda: False)
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(runtime, "has_int8_products", lambda *numbers: False)
+    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags.split()))
     chosen = choose_inference("cpu", "int8", "plain")
     assert (chosen.precision, chosen.products) == (instead, "plain")
     assert chosen.note == f"this build of torch lacks the int8 products of oneDNN, so {instead} is used"

@@ -93,7 +93,7 @@ def test_few_texts_give_one_scale_per_token(
     assert not quantize(folder, path, limit=1.0).to_dict()["fixed"]
     told = capsys.readouterr().err
     assert "at least 32 examples to fix the scales of int8; found 8" in told
-    assert "products" not in told
+    assert "plain" not in told
     assert isinstance(load_embedder(folder, precision="int8").encoder.model.layers[0].output, Int8Linear)
     assert not (folder / SCALES).exists()
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.runtime import int8_bits
+from bertsmith.processor import hardware
 from bertsmith.text.encoded import places_of
 from bertsmith.text.pack import PackedRows
 
@@ -217,7 +217,7 @@ def needs_reduced_range() -> bool:
 
     This is the case on x86 without VNNI. If unknown, the answer is yes, which costs one bit.
     """
-    return int8_bits() != 8
+    return hardware().int8_bits != 8
 
 
 def num_threads() -> int:

@@ -9,10 +9,10 @@ the products.
 Letters: n sequences, A heads, d head width, r queries and s keys of a sequence.
 """
 
-import functools
-
 import torch
 from torch import Tensor
+
+from bertsmith.processor import torch_uses_avx512
 
 _LANES = 16  # numbers of fp32 in a register of AVX-512
 _LEAST_LEFT = 6  # keys at the end; with fewer, the fused kernel is at least as fast
@@ -26,7 +26,7 @@ def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
     On a processor with AVX-512 and in fp32, without gradients, with one thread or two; more were not measured. With
     AVX2, where a register has 8 numbers, it was slower at nearly all lengths.
     """
-    if query.dtype != torch.float32 or query.device.type != "cpu" or not _has_avx512():
+    if query.dtype != torch.float32 or query.device.type != "cpu" or not torch_uses_avx512():
         return False
     if torch.is_grad_enabled() and query.requires_grad:
         return False
@@ -50,9 +50,3 @@ def attend_by_sequence(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         scores = torch.baddbmm(nothing, query[row], transposed[row], beta=0, alpha=scale)  # [A, r, s]
         context[row].copy_(torch.bmm(torch.softmax(scores, -1), value[row]))
     return context
-
-
-@functools.cache
-def _has_avx512() -> bool:
-    """Whether the kernels of PyTorch use AVX-512 here."""
-    return torch.backends.cpu.get_cpu_capability().startswith("AVX512")

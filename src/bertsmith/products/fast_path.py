@@ -26,7 +26,7 @@ from bertsmith.model.layers import ONEDNN_ACTIVATIONS
 from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
-from bertsmith.products.packed_linear import PackedLinear, are_few
+from bertsmith.products.packed_linear import PackedLinear, prefers_plain
 
 _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
 
@@ -36,7 +36,7 @@ class PreparedFastPath:
 
     Args:
         layers: computes them.
-        layers_for_few: is faster for a few tokens; None if nothing is.
+        layers_plain: is faster for the numbers of tokens of `prefers_plain`; None if nothing is.
         heads: A.
         then: the activation.
         epsilon: of the norms.
@@ -46,13 +46,13 @@ class PreparedFastPath:
     def __init__(
         self,
         layers: "_Layers",
-        layers_for_few: "_Layers | None",
+        layers_plain: "_Layers | None",
         heads: int,
         then: str,
         epsilon: float,
         dtype: torch.dtype,
     ) -> None:
-        self._layers, self._layers_for_few = layers, layers_for_few
+        self._layers, self._layers_plain = layers, layers_plain
         self._heads, self._dtype = heads, dtype
         self._end = (*ONEDNN_ACTIVATIONS[then], epsilon)
         self.depth = layers.depth
@@ -74,8 +74,8 @@ class PreparedFastPath:
             hidden: those of `rows` sequences, [T, D].
         """
         layers = self._layers
-        if self._layers_for_few is not None and are_few(hidden):
-            layers = self._layers_for_few
+        if self._layers_plain is not None and prefers_plain(hidden):
+            layers = self._layers_plain
         by_sequence = is_faster_by_sequence(hidden, hidden.shape[0] // rows)
         return layers(hidden, most, rows, self._heads, by_sequence, *self._end)
 
@@ -123,12 +123,12 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     if not alike or alike[0][0] is None:
         return None
     function = alike[0][0]
-    all_layers, for_few = _Layers(function, [arguments for _, arguments in alike]), None
+    all_layers, plain_layers = _Layers(function, [arguments for _, arguments in alike]), None
     stack = encoder.stack[: all_layers.depth]
     if function is float_layers and all(part.has_plain for layer in stack for part in _packed(layer)):
-        for_few = _Layers(function, [functools.partial(_of_products, layer, dtype, plain=True) for layer in stack])
+        plain_layers = _Layers(function, [functools.partial(_of_products, layer, dtype, plain=True) for layer in stack])
     end = (config.num_attention_heads, config.hidden_act, config.layer_norm_eps)
-    return PreparedFastPath(all_layers, for_few, *end, dtype)
+    return PreparedFastPath(all_layers, plain_layers, *end, dtype)
 
 
 def _arguments(

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
-from bertsmith.runtime import has_intel_avx512
+from bertsmith.processor import for_onednn, mkl_has_avx512
 
-_FEW = 128  # tokens; with more, oneDNN is at least as fast
+_FEW, _MANY = 128, 512  # tokens; see `prefers_plain`
 _WIDEST = 384  # the smaller of inputs and outputs; wider layers gain only at some numbers of tokens
 
 
@@ -32,8 +32,8 @@ class CastLinear(PreparedLinear):
 class PackedLinear(PreparedLinear):
     """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
 
-    Where MKL multiplies a few tokens faster, they are multiplied by plain weights. Weights are then packed when a batch
-    of more tokens first needs it.
+    Where MKL multiplies some numbers of tokens faster, these are multiplied by plain weights. Weights are then packed
+    when another batch first needs it.
 
     Args:
         weight: [O, K].
@@ -41,7 +41,7 @@ class PackedLinear(PreparedLinear):
         dtype: of the products, fp32 or bf16; they are accumulated in fp32.
 
     Attributes:
-        has_plain: whether a few tokens are multiplied by plain weights.
+        has_plain: whether some numbers of tokens are multiplied by plain weights.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
@@ -89,7 +89,7 @@ class PackedLinear(PreparedLinear):
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
         x = x.to(self.bias.dtype)
-        if self.has_plain and are_few(x):
+        if self.has_plain and prefers_plain(x):
             if plus is not None and plus.dtype == x.dtype:
                 return torch.add(plus, self.bias).addmm_(x, self.plain)
             return finished(torch.addmm(self.bias, x, self.plain), then, plus)
@@ -103,16 +103,22 @@ class PackedLinear(PreparedLinear):
         return mapped
 
 
-def are_few(x: Tensor) -> bool:
-    """Whether these are few enough tokens [T, K] for plain weights: where one thread computes, up to 128."""
-    return x.shape[0] <= _FEW and torch.get_num_threads() == 1
+def prefers_plain(x: Tensor) -> bool:
+    """Whether so many tokens [T, K] are multiplied by plain weights where a layer has them.
+
+    On Intel processors with AVX-512 up to 128, where one thread computes; with AVX2 alone more than 512.
+    """
+    if mkl_has_avx512():
+        return x.shape[0] <= _FEW and torch.get_num_threads() == 1
+    return x.shape[0] > _MANY
 
 
 def _is_faster_plain(weight: Tensor) -> bool:
-    """Whether MKL multiplies a few tokens by these weights [O, K] faster than oneDNN by packed ones, with one thread.
+    """Whether MKL multiplies some numbers of tokens by these weights [O, K] faster than oneDNN by packed ones.
 
-    For narrow layers on an Intel processor with AVX-512; see docs/decisions/0014-inference-engine.md.
+    In fp32, for narrow layers on an Intel processor with AVX-512, and for all with AVX2 alone; see
+    docs/decisions/0014-inference-engine.md.
     """
-    if weight.dtype != torch.float32 or min(weight.shape) > _WIDEST:
+    if weight.dtype != torch.float32 or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False
-    return has_intel_avx512() and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return min(weight.shape) <= _WIDEST if mkl_has_avx512() else not for_onednn().has_avx512

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bertsmith import onednn, runtime
+from bertsmith import processor
 from bertsmith.runtime import choose_inference
 
-PROBES = (onednn.has_packed_products, onednn.packs_bf16, onednn.has_int8_products)
+PROBES = (processor.has_packed_products, processor.packs_bf16, processor.has_int8_products)
 
 
 @pytest.fixture(autouse=True)
@@ -26,20 +26,20 @@ def fails(*values: object) -> object:
     raise RuntimeError("could not create a primitive")
 
 
-@pytest.mark.skipif("avx2" not in runtime._cpu_flags(), reason="oneDNN may lack these products here")
+@pytest.mark.skipif(not processor.for_onednn().has_avx2, reason="oneDNN may lack these products here")
 def test_the_operators_of_this_torch_are_found() -> None:
-    assert onednn.has_packed_products()
-    assert onednn.has_int8_products()
+    assert processor.has_packed_products()
+    assert processor.has_int8_products()
 
 
-@pytest.mark.skipif("avx2" not in runtime._cpu_flags(), reason="oneDNN may lack these products here")
+@pytest.mark.skipif(not processor.for_onednn().has_avx2, reason="oneDNN may lack these products here")
 def test_the_default_device_and_dtype_of_torch_do_not_matter() -> None:
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
         with torch.device("meta"):
-            assert onednn.has_packed_products()
-            assert onednn.has_int8_products()
+            assert processor.has_packed_products()
+            assert processor.has_int8_products()
     finally:
         torch.set_default_dtype(before)
 
@@ -48,10 +48,10 @@ def test_the_default_device_and_dtype_of_torch_do_not_matter() -> None:
 def test_absent_operators_are_found(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops, namespace, SimpleNamespace())
     if namespace == "mkldnn":
-        assert not onednn.has_packed_products()
-        assert not onednn.packs_bf16()
+        assert not processor.has_packed_products()
+        assert not processor.packs_bf16()
     else:
-        assert not onednn.has_int8_products()
+        assert not processor.has_int8_products()
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_failing_and_wrong_operators_are_found(
 ) -> None:
     product = SimpleNamespace(qlinear_prepack=lambda *rest: torch.zeros(1), qlinear_pointwise=operator)
     monkeypatch.setattr(torch.ops, "onednn", product)
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx512_vnni"}))
-    assert not onednn.has_int8_products()
+    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx512_vnni"}))
+    assert not processor.has_int8_products()
     chosen = choose_inference("cpu", "int8", "plain")
     chosen.tell()
     assert chosen.precision == "fp32"
@@ -73,4 +73,4 @@ def test_failing_and_wrong_operators_are_found(
     monkeypatch.setattr(
         torch.ops, "mkldnn", SimpleNamespace(_reorder_linear_weight=lambda *rest: rest[0], _linear_pointwise=linear)
     )
-    assert not onednn.has_packed_products()
+    assert not processor.has_packed_products()
