@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 
-.PHONY: help install demo test test-slow test-light check docs bench gpu format clean
+.PHONY: help install demo test test-avx2 test-default test-slow test-light check docs bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +25,20 @@ demo: $(INSTALLED) ## the whole chain on text of this machine, in about five min
 # The suite: doctests in src/, tests/. No network, no GPU.
 test: $(INSTALLED) ## the suite, about a quarter of an hour on two cores; TEST=tests/text runs part of it
 	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
+
+# The numeric tests as if the processor had AVX2 alone, and the core of them without vector kernels in torch. oneDNN,
+# torch and MKL are limited; ONNX Runtime cannot be. A processor that has AVX2 alone runs `make test` that way anyway.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
+NUMERIC := $(addprefix tests/,test_processor.py model products encoders inference vectors export server/test_low_precision.py \
+	server/test_same_answers.py training pretraining finetuning sentence_encoders distillation)
+test-avx2: $(INSTALLED) ## the numeric tests as on a processor with AVX2 alone
+	@if grep -qw avx512f /proc/cpuinfo; then \
+		$(AVX2) $(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(or $(TEST),$(NUMERIC)); \
+	else echo "this processor has no AVX-512, so that make test is this leg"; fi
+
+CORE := $(addprefix tests/,test_processor.py model products encoders inference)
+test-default: $(INSTALLED) ## the core of the numeric tests without vector kernels in torch
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(or $(TEST),$(CORE))
 
 # The tests that take minutes.
 test-slow: $(INSTALLED) ## the tests that take minutes

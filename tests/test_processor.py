@@ -1,6 +1,11 @@
-"""The operators of oneDNN, tried before they are used: absent, failing and wrong ones are found."""
+"""What a library may use of the processor, and the operators of oneDNN: absent, failing and wrong ones are found."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +13,8 @@ import torch
 
 from bertsmith import processor
 from bertsmith.runtime import choose_inference
+from processors import LIMITS, pretend
+from products import of_choices
 
 PROBES = (processor.has_packed_products, processor.packs_bf16, processor.has_int8_products)
 
@@ -62,7 +69,7 @@ def test_failing_and_wrong_operators_are_found(
 ) -> None:
     product = SimpleNamespace(qlinear_prepack=lambda *rest: torch.zeros(1), qlinear_pointwise=operator)
     monkeypatch.setattr(torch.ops, "onednn", product)
-    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx512_vnni"}))
+    pretend(monkeypatch, "avx512_vnni")
     assert not processor.has_int8_products()
     chosen = choose_inference("cpu", "int8", "plain")
     chosen.tell()
@@ -74,3 +81,100 @@ def test_failing_and_wrong_operators_are_found(
         torch.ops, "mkldnn", SimpleNamespace(_reorder_linear_weight=lambda *rest: rest[0], _linear_pointwise=linear)
     )
     assert not processor.has_packed_products()
+
+
+ZEN4 = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16")
+
+
+@pytest.mark.parametrize(
+    ("variables", "features", "bits", "has_bf16", "has_avx512"),
+    [
+        ({}, ZEN4, 8, True, True),
+        ({}, ("avx2",), 7, False, False),
+        ({}, (), None, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "SSE41"}, ZEN4, None, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, ZEN4, 7, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"}, ZEN4, 7, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "avx2_vnni"}, (*ZEN4, "avx_vnni"), 8, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, ZEN4, 7, False, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, ZEN4, 8, False, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, (*ZEN4, "amx_int8"), 8, True, True),
+        ({"ONEDNN_MAX_CPU_ISA": "ALL", "DNNL_MAX_CPU_ISA": "AVX2"}, ZEN4, 8, True, True),
+        ({"ONEDNN_MAX_CPU_ISA": "", "DNNL_MAX_CPU_ISA": "AVX2"}, ZEN4, 7, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, ("avx2",), 7, False, False),
+        ({"ONEDNN_MAX_CPU_ISA": "unknown"}, ZEN4, 8, True, True),
+        ({"MKL_ENABLE_INSTRUCTIONS": "AVX2"}, ZEN4, 8, True, True),
+    ],
+)
+def test_limits_of_onednn_take_features_away(
+    variables: dict[str, str],
+    features: tuple[str, ...],
+    bits: int | None,
+    has_bf16: bool,
+    has_avx512: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, *features)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    limited = processor.for_onednn()
+    assert (limited.int8_bits, limited.has_bf16, limited.has_avx512) == (bits, has_bf16, has_avx512)
+    whole = processor.hardware()
+    assert whole.features == frozenset(features), "ONNX Runtime has no such limit"
+    loses = limited.features != whole.features
+    assert (limited.name == "this CPU") is not loses
+    assert all(f"{name}={value}" in limited.name for name, value in variables.items() if loses and value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_avx512"),
+    [
+        ({}, True),
+        ({"MKL_ENABLE_INSTRUCTIONS": "AVX2"}, False),
+        ({"MKL_ENABLE_INSTRUCTIONS": "AVX512"}, True),
+        ({"MKL_CBWR": "AVX2,STRICT"}, False),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, True),
+    ],
+)
+def test_limits_of_mkl_take_features_away(
+    variables: dict[str, str], has_avx512: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, *ZEN4)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert processor.for_mkl().has_avx512 == has_avx512
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "ATEN_CPU_CAPABILITY": "default"},
+        {"DNNL_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
+    ],
+)
+def test_what_is_chosen_under_a_limit_is_what_onednn_computes(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, since oneDNN reads its limit once."""
+    for name in LIMITS:
+        monkeypatch.delenv(name, raising=False)
+    paths = os.pathsep.join([str(Path(of_choices.__file__).parents[1]), *filter(None, sys.path)])
+    command = [sys.executable, "-W", "ignore", of_choices.__file__]
+    environment = {**os.environ, **variables, "PYTHONPATH": paths}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    chosen = json.loads(result.stdout)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    limited = processor.for_onednn()
+    assert chosen["auto"][:2] == ["fp32", "fp32"]
+    assert chosen["bf16"] == ["fp32", "fp32", f"bf16 would be emulated on {limited.name}, so fp32 is used"]
+    if limited.int8_bits is None:
+        assert chosen["int8"][0] == "fp32"
+        return
+    assert chosen["int8"][:2] == ["int8", "fp32"]
+    assert chosen["bits"] == limited.int8_bits
+    assert ("7 of 8 bits" in chosen["int8"][2]) == (limited.int8_bits == 7)
+    assert "this build of torch" not in chosen["int8"][2]
+    assert max(chosen["errors"]) < 1e-2

@@ -12,6 +12,7 @@ from bertsmith.randomness import generator
 from bertsmith.search.index import PassageIndex
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
+from processors import pretend
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
 
@@ -504,7 +505,7 @@ def test_search_says_which_precision_made_the_vectors(
     run, model: Path, passages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertsmith.progress._silent", 0)
-    monkeypatch.setattr("bertsmith.processor._features", frozenset)
+    pretend(monkeypatch)
     told = run("search", passages, "--model", model, "--query", "a", "--device", "cpu", "--precision", "auto").err
     line = next(line for line in told.splitlines() if line.startswith("vectors of passages: 4 passages in "))
     assert line.endswith(" s, fp32")

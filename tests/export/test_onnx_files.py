@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers
 
-from bertsmith import processor
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
@@ -33,6 +32,7 @@ from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.text.tokenizer import Tokenizer
 from model.examples import shake
+from processors import pretend
 from tasks.architecture_samples import OTHERS, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
@@ -350,7 +350,7 @@ def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(
 def test_the_range_of_weights_is_reduced_where_the_processor_would_cut_sums(
     flags: str, reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags.split()))
+    pretend(monkeypatch, *flags.split())
     assert needs_reduced_range() is reduced
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertsmith import processor
 from bertsmith.model import attention as attention_module
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.noise import RowNoise
+from processors import pretend
 
 HEADS, WIDTH = 3, 4
 
@@ -93,7 +93,7 @@ def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypat
     monkeypatch.setattr(attention_module, "dense_attention", lambda *a, **b: calls.append(True) or dense(*a, **b))
     errors = {}
     for flags in (frozenset(), frozenset({"avx512_bf16"})):
-        monkeypatch.setattr(processor, "_features", lambda flags=flags: flags)
+        pretend(monkeypatch, *flags)
         calls.clear()
         inputs = [half.clone().requires_grad_() for half in halves]
         result = attention(*inputs, batch.runs, heads=HEADS, causal=causal)
@@ -118,7 +118,7 @@ def test_attention_in_parts_is_that_of_the_whole(cached, causal, monkeypatch):
     for least in (0, 10**9):
         monkeypatch.setattr(attention_module, "_LEAST_WEIGHTS", least)
         monkeypatch.setattr(attention_module, "_CACHED_WEIGHTS", cached)
-        monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx512_bf16"}))
+        pretend(monkeypatch, "avx512_bf16")
         result[least] = attention(query, key, value, batch.runs, heads=HEADS, causal=causal)
     exact = attention(*(one.double() for one in (query, key, value)), batch.runs, heads=HEADS, causal=causal)
     errors = [(one.double() - exact).abs().max().item() for one in result.values()]

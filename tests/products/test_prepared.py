@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith import processor, runtime
+from bertsmith import runtime
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.encoders.bert import BertModel
 from bertsmith.errors import CheckpointError, ConfigError
@@ -17,6 +17,7 @@ from bertsmith.products.int8_linear import Int8Linear, quantize_tokens, quantize
 from bertsmith.products.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
+from processors import pretend
 from tasks.architecture_samples import ARCHITECTURES, config_of
 
 LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
@@ -101,7 +102,7 @@ def test_the_last_layer_may_be_read_partially() -> None:
 @pytest.mark.parametrize("flags", [{"avx2"}, {"avx2", "avx512_bf16", "avx512_vnni"}])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_prepared_encoder_can_be_traced(flags: set[str], is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags))
+    pretend(monkeypatch, *flags)
     chosen, model, batch = choose_inference("cpu", "int8"), wide_model(is_causal=is_causal), random_batch(LENGTHS)
     exact, found = Trace(with_attentions=True), Trace(with_attentions=True)
     model(batch, trace=exact)
@@ -165,7 +166,7 @@ def test_tokens_of_any_scale_are_restored_within_half_a_quantisation_step() -> N
 def test_int8_is_chosen_by_the_features_of_the_processor(
     flags: set[str], precision: str, bits: int, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags))
+    pretend(monkeypatch, *flags, computes=True)
     chosen = choose_inference("cpu", "int8")
     assert (chosen.precision, chosen.int8_bits) == (precision, bits)
     assert told in chosen.note
@@ -234,12 +235,12 @@ def test_a_fused_sum_is_the_sum(precision: str, tokens: int) -> None:
 
 
 def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx2"}))
+    pretend(monkeypatch, "avx2")
     assert choose_inference("cpu", "fp32", "plain").products == "plain"
     assert choose_inference("cpu", "fp64").products == "plain"
     with pytest.raises(ConfigError, match="auto, packed or plain"):
         choose_inference("cpu", "fp32", "fast")
-    monkeypatch.setattr(processor, "_features", frozenset)
+    pretend(monkeypatch)
     chosen = choose_inference("cpu", "fp32")
     assert (chosen.products, chosen.note) == ("plain", "")
     asked = choose_inference("cpu", "fp32", "packed")
@@ -250,8 +251,8 @@ def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: p
 
 
 def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, "avx2", "avx512_bf16")
     monkeypatch.setattr(runtime, "has_packed_products", lambda: False)
-    monkeypatch.setattr(processor, "_features", lambda: frozenset({"avx2", "avx512_bf16"}))
     for precision in ("fp32", "bf16"):
         chosen = choose_inference("cpu", precision)
         assert (chosen.precision, chosen.products) == (precision, "plain")
@@ -269,7 +270,7 @@ def test_without_the_int8_products_of_torch_the_automatic_precision_is_used(
     flags: str, instead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "has_int8_products", lambda *numbers: False)
-    monkeypatch.setattr(processor, "_features", lambda: frozenset(flags.split()))
+    pretend(monkeypatch, *flags.split())
     chosen = choose_inference("cpu", "int8", "plain")
     assert (chosen.precision, chosen.products) == (instead, "plain")
     assert chosen.note == f"this build of torch lacks the int8 products of oneDNN, so {instead} is used"
