@@ -125,6 +125,11 @@ def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path:
     assert "stand for unknown words" in result.err
     assert "forward" not in result.out
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("the man\ncafé\n".encode("cp1252"))
+    assert (
+        "lines that are not UTF-8: 1, the first is line 2"
+        in run("perplexity", tmp_path / "latin.txt", "--model", gpt, *CPU).err
+    )
     empty = run("perplexity", tmp_path / "empty.txt", "--model", gpt, *CPU)
     assert (empty.code, empty.out) == (1, "")
     assert "expected" in empty.err

@@ -29,6 +29,7 @@ from bertsmith.documents.sources import (
     shown,
 )
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.progress import warn
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 JSON_HEAD = 4096  # bytes that are checked for JSON
@@ -83,13 +84,18 @@ class TextLines:
                 expected=f"texts in '{shown(self.path)}'", found=str(reason), fix="name a file with text"
             ) from None
 
+    def tell_notes(self) -> None:
+        """Writes the notes on the last iteration to stderr."""
+        for note in self.notes():
+            warn(f"'{shown(self.path)}': {note}")
+
     def notes(self) -> list[str]:
         """Notes on the last iteration, one sentence each: undecodable lines, blank records."""
         notes = []
         if self.bad_lines:
             notes.append(
                 f"lines that are not UTF-8: {self.bad_lines:,}, the first is line {self._first_bad:,}; "
-                "invalid bytes became U+FFFD"
+                "invalid bytes became U+FFFD; save the file as UTF-8 to keep its letters"
             )
         if self.blank_records:
             notes.append(f"blank lines skipped: {self.blank_records:,}")

@@ -266,11 +266,13 @@ def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSetti
     if not path.is_file():
         raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
     examples, empty = list[Example](), 0
-    for number, line in enumerate(TextLines(path), start=1):
+    lines = TextLines(path)
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             examples.append(example_of_line(spec, line, number, f"'{path}'"))
         else:
             empty += 1
+    lines.tell_notes()
     if empty:
         tell(f"{path}: {counted(empty, 'empty line')} left out")
     if not examples:

@@ -14,7 +14,6 @@ from bertsmith.encoding.units import EncodedExamples, Ints
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
 from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require, to_dict
 from bertsmith.task_data.spec_of_model import read_labelled
@@ -197,8 +196,7 @@ def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
     """
     source = TextLines(data)
     texts = [text for text in source if text.strip()]
-    for note in source.notes():
-        warn(f"{data}: {note}")
+    source.tell_notes()
     if not texts:
         raise InputError(expected=f"one text per line in '{data}'", found="none", fix="name another file with --data")
     limit = folder.config.max_tokens

@@ -109,6 +109,7 @@ def perplexity_of_file(
         for lines in text_blocks(source, LINES):
             found.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, lines)))
             progress.advance(len(lines))
+    source.tell_notes()
     total = Perplexity.of_all(found)
     if not total.pieces:
         raise InputError(

@@ -179,13 +179,15 @@ def _frequencies(tokenizer: Tokenizer, text: str | None, column: str | None) -> 
         counts[:] += np.bincount(encoded.ids, minlength=pieces)
         block.clear()
 
-    for line in TextLines(text, column):
+    source = TextLines(text, column)
+    for line in source:
         block.append(line)
         texts += 1
         if len(block) == _BLOCK:
             count()
     if block:
         count()
+    source.tell_notes()
     if not counts.any():
         raise InputError(expected=f"texts in '{text}'", found="no piece of the vocabulary", fix="name another file")
     return (counts + _UNSEEN) / (counts + _UNSEEN).sum(), texts
