@@ -37,8 +37,9 @@ class DoctorReport:
     Args:
         repeated_sentences: the number of sentences with the ids of earlier ones; those with [UNK] are not compared.
         repeats: the most repeated sentences and their counts.
-        repeated_documents: the number of documents with the ids of earlier ones; those with [UNK] are not compared.
-            Once copies are removed, these are texts whose difference the vocabulary does not tell, such as accents.
+        repeated_documents: the number of documents with the ids of earlier ones; those that are mostly [UNK] are not
+            compared. Once copies are removed, these are texts whose difference the vocabulary does not tell, such as
+            accents.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
         sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
         unknown_tokens: the number of tokens that are [UNK].
@@ -276,12 +277,14 @@ def check_corpus(
     with Progress("checking the corpus", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
             hashes = run_hashes(batch.tokens, batch.sentence_lengths)
-            # Two unknown pieces may be different words.
+            # Two unknown pieces may be different words; of a document, the others tell enough unless they are few.
             is_unknown = has(batch.tokens, batch.sentence_lengths, unk)
             unknown_sentences += int(is_unknown.sum())
             sentences.add(hashes[~is_unknown])
             counts = np.diff(batch.sentence_offsets)
-            documents.add(run_hashes(hashes, counts)[~has(is_unknown, counts, True)])
+            unknown = np.concatenate([[0], np.cumsum(batch.tokens == unk)])[batch.token_offsets]
+            is_known = 2 * np.diff(unknown) <= np.diff(batch.token_offsets)
+            documents.add(run_hashes(hashes, counts)[is_known])
             tokens += batch.token_counts(len(tokens))
             places = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
             bins += np.bincount(places, minlength=len(bins))
