@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import CheckpointError, ConfigError
@@ -196,7 +196,9 @@ def test_what_does_not_fit_is_refused(bases, tmp_path):
     for to in ("onnx", "google"):
         with pytest.raises(ConfigError, match=r"a head of the linear kind|reads bilstm"):
             export(folder, tmp_path / to, to=to)
-    export(folder, tmp_path / "copy", to="huggingface")
+    with pytest.raises(CheckpointError, match="found a head with a BiLSTM; use it with bertsmith"):
+        export(folder, tmp_path / "copy", to="huggingface")
+    convert(folder, tmp_path / "copy", to="huggingface")
     assert load_predictor(tmp_path / "copy").predict(data.train[:1])
     description = folder / "bertsmith.json"
     description.write_text(description.read_text().replace(f'"bilstm_cells": {CELLS}', '"bilstm_cells": 7'))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import CheckpointError, ConfigError
@@ -146,11 +146,13 @@ def test_it_learns_on_a_frozen_encoder_saves_and_answers_the_same(kind, base, tm
     assert all(torch.equal(before[name], after[name]) for name in body)
     assert after["reader.first.right.weight_ih_l0"].shape == (4 * 24, 2 * 32)
     assert "reader.mix.scores" not in after
-    assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertModel"]
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "bertsmith-only-bert"
     for to in ("onnx", "google"):
         with pytest.raises(ConfigError, match=r"a head of the linear kind|reads bilstm"):
             export(folder, tmp_path / to, to=to)
-    export(folder, tmp_path / "copy", to="huggingface")
+    with pytest.raises(CheckpointError, match="found a head with a BiLSTM; use it with bertsmith"):
+        export(folder, tmp_path / "copy", to="huggingface")
+    convert(folder, tmp_path / "copy", to="huggingface")
     assert load_predictor(tmp_path / "copy").predict(data.dev) == predictor.predict(data.dev)
 
 
