@@ -153,7 +153,8 @@ def write_model_folder(
     }
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))
-        write_json(partial / "config.json", config_of_folder(config, opening, metadata, outputs))
+        stored = str(next(iter(ours.values())).dtype).removeprefix("torch.")
+        write_json(partial / "config.json", config_of_folder(config, opening, metadata, stored, outputs))
         if opening.needs_code:
             write_code(partial, config, names)
         write_safetensors(partial / SAFETENSORS, join_fused(named, names))

@@ -135,17 +135,21 @@ def class_of(names: ParameterNames, parts: Collection[str], task: str | None, re
     return names.class_named(kind)
 
 
-def config_json(config: EncoderConfig, opening: Opening, metadata: ModelMetadata) -> dict[str, Any]:
+def config_json(
+    config: EncoderConfig, opening: Opening, metadata: ModelMetadata, stored: str = "float32"
+) -> dict[str, Any]:
     """The content of `config.json`; the labels become `id2label`.
 
-    Other libraries compute in fp32, as bertsmith does, however many bytes the stored numbers have.
+    Args:
+        stored: the type of the stored numbers, in which other libraries would compute. Answers and vectors that have to
+            be those of bertsmith are computed in fp32.
     """
     values = {
         **({"architectures": [opening.tensors_of]} if config.in_transformers else {}),
         "model_type": config.model_type,
         **config.to_dict(),
         "is_decoder": config.is_causal,
-        "dtype": "float32",
+        "dtype": "float32" if opening.task or metadata.gives_vectors else stored,
         "tie_word_embeddings": not config.two_directions,
     }
     # A single output needs one label, or transformers builds two outputs.
@@ -166,13 +170,16 @@ def config_json(config: EncoderConfig, opening: Opening, metadata: ModelMetadata
     return values
 
 
-def config_of_folder(config: EncoderConfig, opening: Opening, metadata: ModelMetadata, outputs: int) -> dict[str, Any]:
+def config_of_folder(
+    config: EncoderConfig, opening: Opening, metadata: ModelMetadata, stored: str, outputs: int
+) -> dict[str, Any]:
     """The content of `config.json` next to weights, with what keeps other libraries from computing another model.
 
     Args:
+        stored: see `config_json`.
         outputs: of the output layer.
     """
-    values = config_json(config, opening, metadata)
+    values = config_json(config, opening, metadata, stored)
     if opening.only_here and config.in_transformers:
         del values["architectures"]
         return {**values, "model_type": _ONLY_HERE + config.model_type}
