@@ -11,6 +11,8 @@ from bertsmith.baselines.bag_of_words import BagOfWords
 from bertsmith.baselines.linear import LinearModel
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.datasets.examples import TextExample
+from bertsmith.errors import InputError
+from bertsmith.library.prediction_tables import _with_cells
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec
 from cli.test_predicting import write_model
@@ -71,7 +73,18 @@ def test_a_csv_file_keeps_its_form(run, tmp_path: Path, separator: str, end: str
     assert [number for number, cells in enumerate(answers) if cells == [""]] == [2, 3]  # blank, and half a row
     assert answers[5] == ["", "", ""]
     assert {cells[1] for number, cells in enumerate(answers) if number in (1, 4, 6)} == {"negative"}
-    assert "empty text" in written.err
+    assert "line 6 of" in written.err
+
+
+def test_predictions_that_the_encoding_of_the_table_lacks_are_refused(tmp_path: Path) -> None:
+    table = tmp_path / "in.csv"
+    table.write_bytes("text;a\nl'été;1\n".encode("cp1252"))
+    place = f"line 2 of '{table}'"
+    form = (table, ["text", "a"], ["prediction"])
+    written = _with_cells(*form, {place: {"prediction": "été"}}, "cp1252")
+    assert written.decode("cp1252") == "text;a;prediction\nl'été;1;été\n"
+    with pytest.raises(InputError, match="save the table as UTF-8"):
+        _with_cells(*form, {place: {"prediction": "夏"}}, "cp1252")
 
 
 def test_a_cell_with_any_line_end_remains_one_cell(run, tmp_path: Path) -> None:

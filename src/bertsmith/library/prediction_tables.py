@@ -12,6 +12,7 @@ from bertsmith.datasets.glue import GLUE
 from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.documents.encodings import UTF_8, encoding_of
+from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.predictor import Predictor
@@ -112,7 +113,7 @@ def write_predictions(
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
     if suffix_of(data) == ".csv":
-        content = _with_cells(data, names, added, {place: [*cells.values()] for place, cells in answers.items()})
+        content = _with_cells(data, names, added, answers, columns.get("encoding", UTF_8))
     else:
         table = [_csv_row([*names, *added])]
         for row in rows:
@@ -130,19 +131,25 @@ def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> I
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
-def _with_cells(data: Path, names: Sequence[str], added: Sequence[str], answers: Mapping[str, Sequence[str]]) -> bytes:
+def _with_cells(
+    data: Path, names: Sequence[str], added: Sequence[str], answers: Mapping[str, Mapping[str, str]], encoding: str
+) -> bytes:
     """The bytes of a CSV file with new cells at the end of each row, and all else as it was.
 
     Args:
         names: its columns.
         added: the new ones.
         answers: the new cells of a row by its place; a row without any has empty ones.
+        encoding: of a file without a byte order mark.
+
+    Raises:
+        InputError: a label has a character that the encoding lacks.
     """
     with unpacked(data) as file:
         raw = file.read()
-    encoding = encoding_of(raw[:4])
-    if encoding != UTF_8:
-        encoding += "-le" if raw.startswith(b"\xff") else "-be"  # which leaves the mark in the text
+    encoding = encoding_of(raw[:4], encoding)
+    if encoding in ("utf-16", "utf-32"):
+        encoding += "-be" if raw.startswith((b"\xfe\xff", b"\0\0\xfe\xff")) else "-le"  # leaves the mark in the text
     text = raw.decode(encoding)
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     lines = list(io.StringIO(text.removeprefix(mark), newline=""))
@@ -153,10 +160,18 @@ def _with_cells(data: Path, names: Sequence[str], added: Sequence[str], answers:
         row, place, done = "".join(lines[done : reader.line_num]), line_of(data, done + 1), reader.line_num
         if cells or len(names) == 1:
             content = row.rstrip("\r\n")  # a line end of the last cell has a quote behind it
-            more = answers.get(place, [""] * len(added)) if len(parts) > 1 else added
+            cells_of_row = answers.get(place, {})
+            more = [cells_of_row.get(name, "") for name in added] if len(parts) > 1 else added
             row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
         parts.append(row)
-    return "".join(parts).encode(encoding)
+    try:
+        return "".join(parts).encode(encoding)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            expected=f"predictions in {encoding}, the encoding of '{data}'",
+            found=repr(error.object[error.start : error.end]),
+            fix="save the table as UTF-8",
+        ) from None
 
 
 def _names(lines: Sequence[str], separator: str) -> list[str]:
