@@ -16,8 +16,10 @@ from bertsmith.datasets.nli import read_nli
 from bertsmith.datasets.tables import read_table, read_texts
 from bertsmith.datasets.text_groups import read_groups
 from bertsmith.datasets.text_lines import TextLines
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.search.passages import read_text_set
+from bertsmith.task_data.task_files import read_examples
+from bertsmith.tasks.settings import ColumnSettings
 
 PIECES = st.sampled_from(["a", "b c", "é", " ", '"', '""', ",", ";", "\t", "\n", "\r", "\r\n", "1.0", "NA", ""])
 CELLS = st.lists(PIECES, max_size=3).map("".join)
@@ -177,3 +179,48 @@ def test_without_the_package_for_workbooks_the_error_names_it(tmp_path: Path, mo
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(InputError, match=re.escape("pip install 'bertsmith[excel]'")):
         list(read_table(tmp_path / "a.xlsx"))
+
+
+TABLES = {
+    "a.csv": "text,label\nein Rat für zwölf,größer\ncafé,x\n",
+    "a.tsv": "text\tlabel\nein Rat für zwölf\tgrößer\ncafé\tx\n",
+    "a.jsonl": '{"text": "ein Rat für zwölf", "label": "größer"}\n{"text": "café", "label": "x"}\n',
+    "a.ft": "__label__größer ein Rat für zwölf\n__label__x café\n",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig", "utf-8"])
+def test_a_table_in_another_encoding_is_the_same_table(tmp_path: Path, name: str, encoding: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(TABLES[name].encode(encoding))
+    columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
+    examples = read_examples("classification", path, columns).examples
+    assert [(one.first, one.label) for one in examples] == [("ein Rat für zwölf", "größer"), ("café", "x")]
+    if encoding == "cp1252":
+        with pytest.raises(InputError, match=r"not UTF-8; save it as UTF-8, or name its encoding, as in --encoding"):
+            read_examples("classification", path)
+
+
+TAGGED = {
+    "a.conll": "Müller B-PER\nsingt O\n",
+    "a.jsonl": '{"text": "Müller singt", "spans": [[0, 6, "PER"]]}\n',
+    "b.jsonl": '{"tokens": ["Müller", "singt"], "ner_tags": ["B-PER", "O"]}\n',
+    "a.csv": "sentence_id,word,tag\n1,Müller,B-PER\n1,singt,O\n",
+    "a.pubtator": "1|t|Müller singt\n1\t0\t6\tMüller\tPER\n",
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8"])
+def test_tagged_sentences_in_another_encoding_are_the_same_sentences(tmp_path: Path, name: str, encoding: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(TAGGED[name].encode(encoding))
+    columns = ColumnSettings(encoding="cp1252" if encoding == "cp1252" else "utf-8")
+    examples = read_examples("ner", path, columns).examples
+    assert [(one.words, one.tags) for one in examples] == [(("Müller", "singt"), ("B-PER", "O"))]
+
+
+def test_an_encoding_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the name of an encoding of text; found 'utf8x'"):
+        ColumnSettings(encoding="utf8x")

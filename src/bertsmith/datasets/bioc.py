@@ -18,6 +18,7 @@ from bertsmith.datasets.marked_texts import MarkedText, require_text, sentences_
 from bertsmith.datasets.records import json_records
 from bertsmith.datasets.values import brief, clean
 from bertsmith.datasets.words import MarkedSpan
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
@@ -29,17 +30,17 @@ _XML = re.compile(r"\s*<\?xml.*?<collection\b|\s*<collection\b", re.DOTALL)
 _JSON = re.compile(r'\s*[\[{].*?"(?:passages|documents)"\s*:', re.DOTALL)
 
 
-def is_bioc(path: Path) -> bool:
+def is_bioc(path: Path, *, encoding: str = UTF_8) -> bool:
     """Whether a file starts like a collection of BioC.
 
     Raises:
         InputError: the file is missing, or its compressed data is damaged.
     """
-    head = file_head(path)
+    head = file_head(path, encoding=encoding)
     return bool(_XML.match(head) or (_JSON.match(head) and '"passages"' in head))
 
 
-def read_bioc(path: Path, *, scheme: str) -> ExampleFile:
+def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The passages of a file as sentences with tags.
 
     Annotations of several locations are left out and listed; of those that share a word, the outermost one is kept.
@@ -48,7 +49,7 @@ def read_bioc(path: Path, *, scheme: str) -> ExampleFile:
         InputError: the file is no XML or JSON, a part is missing, or an annotation has another text than it states.
     """
     gaps: list[tuple[str, str]] = []
-    text = file_text(path, what="documents of BioC")
+    text = file_text(path, what="documents of BioC", encoding=encoding)
     documents = _of_json(path, text) if text.lstrip().startswith(("{", "[")) else _of_xml(path, text)
     file = f"'{shown(str(path))}'"
     texts = (marked for place, document in documents for marked in _passages(document, place, gaps))

@@ -17,6 +17,7 @@ from bertsmith.datasets.file_text import file_text, line_of, lines_of, warn_of_p
 from bertsmith.datasets.marked_texts import MarkedText, require_text, sentences_of
 from bertsmith.datasets.values import brief
 from bertsmith.datasets.words import MarkedSpan
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, warn
@@ -32,7 +33,7 @@ def is_brat(path: Path) -> bool:
     return path.suffix == ANNOTATIONS or (path.is_dir() and next(path.rglob(f"*{ANNOTATIONS}"), None) is not None)
 
 
-def read_brat(path: Path, *, scheme: str) -> ExampleFile:
+def read_brat(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The annotated texts of a folder, or of a file, as sentences with tags; each text is a document.
 
     Spans with a gap are left out and listed, and of spans that share a word the outermost one is kept.
@@ -46,7 +47,7 @@ def read_brat(path: Path, *, scheme: str) -> ExampleFile:
     file = f"'{shown(str(path))}'"
     result = sentences_of(
         file,
-        (_marked(annotations, gaps, unread) for annotations in files),
+        (_marked(annotations, gaps, unread, encoding) for annotations in files),
         scheme=scheme,
         flat=False,
         read_as="annotations of brat",
@@ -61,7 +62,7 @@ def read_brat(path: Path, *, scheme: str) -> ExampleFile:
     return ExampleFile(examples=result.examples, skipped=(*result.skipped, *skipped))
 
 
-def _marked(annotations: Path, gaps: list[tuple[str, str]], unread: "Counter[str]") -> MarkedText:
+def _marked(annotations: Path, gaps: list[tuple[str, str]], unread: "Counter[str]", encoding: str) -> MarkedText:
     """A text with its spans."""
     source = annotations.with_suffix(TEXT)
     if not source.is_file():
@@ -70,8 +71,10 @@ def _marked(annotations: Path, gaps: list[tuple[str, str]], unread: "Counter[str
             found="nothing there",
             fix="copy it there, or remove the annotations",
         )
-    text = file_text(source, what="a text with annotations of brat", may_be_blank=True, keep_ends=True)
-    lines = lines_of(file_text(annotations, what="annotations of brat", may_be_blank=True))
+    text = file_text(
+        source, what="a text with annotations of brat", may_be_blank=True, keep_ends=True, encoding=encoding
+    )
+    lines = lines_of(file_text(annotations, what="annotations of brat", may_be_blank=True, encoding=encoding))
     spans = tuple(_spans(annotations, lines, text, gaps, unread))
     return MarkedText(f"'{shown(str(source))}'", text, spans)
 

@@ -15,6 +15,7 @@ from bertsmith.datasets.examples import ChoiceExample, ExampleFile
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import brief, clean, looks_like_json, parse_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
@@ -27,20 +28,23 @@ _ENDING = re.compile(r"ending_?(\d+)")
 _CODAH_OTHERS = 3  # category, context and label
 
 
-def read_choices(path: Path, *, labelled: bool = True) -> ExampleFile:
+def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) -> ExampleFile:
     """The questions of a file; a question with an empty ending is skipped and listed.
 
     A `.tsv` file without an ending column in its first line is read as CODAH.
 
     Args:
         labelled: every question has a label; if False, labels are not read and may be missing.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read or has no endings, or a label is not the number of an ending; the message
             gives file and line.
     """
     examples, skipped = [], []
-    for number, (place, context, start, endings, label) in enumerate(_questions(path, labelled=labelled)):
+    for number, (place, context, start, endings, label) in enumerate(
+        _questions(path, labelled=labelled, encoding=encoding)
+    ):
         if len(endings) < FEWEST_ENDINGS:
             raise InputError(
                 expected=f"at least {FEWEST_ENDINGS} endings in {place}",
@@ -72,13 +76,13 @@ Question = tuple[str, str, str, Sequence[str], str]
 """Place, context, common beginning of the endings, endings, label."""
 
 
-def _questions(path: Path, *, labelled: bool) -> Iterator[Question]:
+def _questions(path: Path, *, labelled: bool, encoding: str) -> Iterator[Question]:
     if suffix_of(path) == ".tsv":
-        text = file_text(path, what="a TSV table of questions")
+        text = file_text(path, what="a TSV table of questions", encoding=encoding)
         if not looks_like_json(text) and not _ENDING.search(text.split("\n", 1)[0]):
             yield from _codah(path, text)
             return
-    for row in read_table(path):
+    for row in read_table(path, encoding=encoding):
         yield (row.place, "", "", ("", ""), "") if row.is_empty else _swag(row, labelled=labelled)
 
 

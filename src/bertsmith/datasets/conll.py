@@ -14,6 +14,7 @@ from bertsmith.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.values import brief, looks_like_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
@@ -30,7 +31,7 @@ _SPACES = re.compile("[ \t\r]+")
 
 
 def read_conll(
-    path: Path, *, word_column: int = 0, tag_column: int | None = -1, task: str | None = None
+    path: Path, *, word_column: int = 0, tag_column: int | None = -1, task: str | None = None, encoding: str = UTF_8
 ) -> ExampleFile:
     """The sentences of a file.
 
@@ -45,7 +46,7 @@ def read_conll(
     """
     if suffix_of(path) == ".parquet":
         raise _no_sentences(path, "a Parquet table", _FOR_TABLES)
-    text = file_text(path, what="a file of words and tags")
+    text = file_text(path, what="a file of words and tags", encoding=encoding)
     if looks_like_json(text):
         raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
     lines = lines_of(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.datasets.file_text import file_head, file_text, line_of, lines_of
+from bertsmith.documents.encodings import UTF_8
 
 PREFIX = "__label__"
 
@@ -26,22 +27,24 @@ class LabelledLine(NamedTuple):
     unused: str
 
 
-def is_fasttext(path: Path) -> bool:
+def is_fasttext(path: Path, *, encoding: str = UTF_8) -> bool:
     """Whether a file starts with a label of fastText.
 
     Raises:
         InputError: the file is missing, or its compressed data is damaged.
     """
-    return file_head(path).lstrip().startswith(PREFIX)
+    return file_head(path, encoding=encoding).lstrip().startswith(PREFIX)
 
 
-def read_fasttext(path: Path) -> Iterator[LabelledLine]:
+def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine]:
     """The lines of a file that are not blank, in file order.
 
     Raises:
         InputError: the file is missing, binary or not UTF-8.
     """
-    for number, line in enumerate(lines_of(file_text(path, what="texts with labels of fastText")), start=1):
+    for number, line in enumerate(
+        lines_of(file_text(path, what="texts with labels of fastText", encoding=encoding)), start=1
+    ):
         if line.strip():
             names = _LABEL.findall(line)
             label = names[0] if len(names) == 1 else json.dumps(names, ensure_ascii=False) if names else ""

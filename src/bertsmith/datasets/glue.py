@@ -14,6 +14,7 @@ from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import file_text, line_of, lines_of
 from bertsmith.datasets.values import brief, looks_like_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import write_text
@@ -202,13 +203,14 @@ def glue_task(name: str) -> GlueTask:
     return GLUE[key]
 
 
-def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
+def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF_8) -> ExampleFile:
     """The examples of an official TSV file.
 
     Rows without labels are kept even if a text is empty, because the server expects an answer for every row.
 
     Args:
         labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read or belongs to another task, or a label is not one of the task's; the
@@ -221,7 +223,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
             found=f"the {task.title} set, which is test data only",
             fix=f"read it without labels, with a model of {task.trained_as}",
         )
-    text = file_text(path, what=f"the TSV file of {task.title}")
+    text = file_text(path, what=f"the TSV file of {task.title}", encoding=encoding)
     if looks_like_json(text):
         raise _other_file(task, path, "JSON")
     rows = tsv_rows(lines_of(text))

@@ -21,6 +21,7 @@ from bertsmith.datasets.glue import NLI_LABELS, NLI_TITLES
 from bertsmith.datasets.label_cells import NO_GOLD
 from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import brief, looks_like_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell
@@ -40,7 +41,7 @@ _WITHOUT = {NO_GOLD: "on which the annotators did not agree", "-1": "which means
 _IDS = ("pairID", "id", "idx")
 
 
-def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFile:
+def read_nli(task: str, path: Path, *, language: str | None = None, encoding: str = UTF_8) -> ExampleFile:
     """The pairs of a file, in file order; pairs without a gold label are skipped and listed.
 
     Args:
@@ -51,7 +52,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
         InputError: the file cannot be read, lacks the columns, has no row of the language, or has another label; the
             message gives file and line.
     """
-    rows = list(read_table(path, ".tsv" if suffix_of(path) == ".txt" else ""))
+    rows = list(read_table(path, ".tsv" if suffix_of(path) == ".txt" else "", encoding=encoding))
     names = list(rows[0].values) if rows else []
     columns = next((found for found in _COLUMNS if set(found) <= set(names)), None)
     if columns is None:

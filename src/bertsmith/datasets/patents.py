@@ -19,6 +19,7 @@ from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.values import parse_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 
@@ -57,17 +58,18 @@ def subclass_of(code: str) -> str:
     return found[1] if found else code
 
 
-def read_patents(path: Path, *, gold: bool = True) -> ExampleFile:
+def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> ExampleFile:
     """The patents of a file; a row without text is skipped and listed.
 
     Args:
         gold: whether codes are read; if not, they may be missing.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read, or has neither layout.
     """
     examples, skipped = [], []
-    for number, row in enumerate(read_table(path)):
+    for number, row in enumerate(read_table(path, encoding=encoding)):
         named = {name.strip().lower().replace(" ", "_"): name for name in row.values}
         text = _text_of(path, row, named)
         if not text:

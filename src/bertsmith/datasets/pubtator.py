@@ -22,6 +22,7 @@ from bertsmith.datasets.file_text import file_head, file_text, line_of, lines_of
 from bertsmith.datasets.marked_texts import MarkedText, require_text, sentences_of
 from bertsmith.datasets.values import brief
 from bertsmith.datasets.words import MarkedSpan
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, warn
@@ -30,17 +31,17 @@ _PART = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 _FEWEST_CELLS = 5  # of a mention: document, start, end, text, type; an identifier may follow
 
 
-def is_pubtator(path: Path) -> bool:
+def is_pubtator(path: Path, *, encoding: str = UTF_8) -> bool:
     """Whether a file starts with the title of a document.
 
     Raises:
         InputError: the file is missing, or its compressed data is damaged.
     """
-    first = file_head(path).lstrip().partition("\n")[0]
+    first = file_head(path, encoding=encoding).lstrip().partition("\n")[0]
     return re.match(r"[^|\s]+\|t\|", first) is not None
 
 
-def read_pubtator(path: Path, *, scheme: str) -> ExampleFile:
+def read_pubtator(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The documents of a file as sentences with tags. Of mentions that share a word the outermost one is kept.
 
     Raises:
@@ -48,7 +49,7 @@ def read_pubtator(path: Path, *, scheme: str) -> ExampleFile:
             another text than its line states.
     """
     unread = Counter[str]()
-    lines = lines_of(file_text(path, what="documents of PubTator"))
+    lines = lines_of(file_text(path, what="documents of PubTator", encoding=encoding))
     file = f"'{shown(str(path))}'"
     texts = _documents(path, lines, unread)
     result = sentences_of(file, texts, scheme=scheme, flat=False, read_as="documents of PubTator")

@@ -24,6 +24,7 @@ from bertsmith.datasets.spans import list_of, span_of, text_of
 from bertsmith.datasets.tables import read_texts
 from bertsmith.datasets.values import brief
 from bertsmith.datasets.words import MarkedSpan
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 
@@ -34,21 +35,27 @@ _RECORD = '{"text": ..., "spans": [[0, 5, "GENE"], [14, 20, "DISEASE"]], "label"
 
 
 def read_relations(
-    path: Path, *, text_column: str | None = None, label_column: str | None = None, gold: bool = True
+    path: Path,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    gold: bool = True,
+    encoding: str = UTF_8,
 ) -> ExampleFile:
     """The texts of a file, their two entities replaced by marks, with the relation as the label.
 
     Args:
         text_column, label_column: the keys or columns of text and label; by default, common names.
         gold: whether labels are read; if not, they may be missing.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read, a record has not two spans that are apart, a label is missing, or no text
             of a table is marked; the message gives file and line.
     """
     if suffix_of(path) not in (".jsonl", ".json"):
-        return _marked_table(path, text_column, label_column, gold=gold)
-    content = file_text(path, what="texts with two marked spans and a label")
+        return _marked_table(path, text_column, label_column, gold=gold, encoding=encoding)
+    content = file_text(path, what="texts with two marked spans and a label", encoding=encoding)
     examples: list[TextExample] = []
     skipped: list[tuple[str, str]] = []
     for place, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):
@@ -128,8 +135,12 @@ def _label(record: Mapping[str, Any], keys: tuple[str, ...], place: str) -> str 
     return gold
 
 
-def _marked_table(path: Path, text_column: str | None, label_column: str | None, *, gold: bool) -> ExampleFile:
-    found = read_texts(path, text_column=text_column, label_column=label_column, target="label" if gold else None)
+def _marked_table(
+    path: Path, text_column: str | None, label_column: str | None, *, gold: bool, encoding: str
+) -> ExampleFile:
+    found = read_texts(
+        path, text_column=text_column, label_column=label_column, target="label" if gold else None, encoding=encoding
+    )
     if found.examples and not any(MARK.search(one.first) for one in found.examples if isinstance(one, TextExample)):
         raise InputError(
             expected=f"texts with marked entities, such as @GENE$, in '{shown(str(path))}'",

@@ -21,6 +21,7 @@ from bertsmith.datasets.marked_texts import OWN_SCHEME, MarkedText, require_text
 from bertsmith.datasets.records import json_records, rejection
 from bertsmith.datasets.values import brief, clean, looks_like_json
 from bertsmith.datasets.words import MarkedSpan
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
@@ -29,7 +30,7 @@ SUFFIXES = (".jsonl", ".json")
 SPAN_KEYS = ("spans", "entities", "label", "labels")
 
 
-def has_spans(path: Path) -> bool:
+def has_spans(path: Path, *, encoding: str = UTF_8) -> bool:
     """Whether a file is JSON, by its extension or its first characters.
 
     Raises:
@@ -37,7 +38,7 @@ def has_spans(path: Path) -> bool:
     """
     if suffix_of(path) in SUFFIXES:
         return True
-    return looks_like_json(file_head(path))
+    return looks_like_json(file_head(path, encoding=encoding))
 
 
 def read_spans(

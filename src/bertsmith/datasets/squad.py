@@ -14,6 +14,7 @@ from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.parquet_records import parquet_records
 from bertsmith.datasets.records import json_records
 from bertsmith.datasets.values import brief, clean, parse_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
@@ -22,7 +23,9 @@ from bertsmith.progress import counted, tell
 _FIXES: dict[object, str] = {bool: "write true or false", int: "write a whole number"}
 
 
-def read_squad(path: Path, *, gold: bool = False, training: bool = False, unanswerable: bool = False) -> ExampleFile:
+def read_squad(
+    path: Path, *, gold: bool = False, training: bool = False, unanswerable: bool = False, encoding: str = UTF_8
+) -> ExampleFile:
     """The questions of a v1.1 or v2.0 file, with or without answers.
 
     An answer that is not at its offset is moved to the nearest occurrence of its text in the context. An answer that
@@ -35,6 +38,7 @@ def read_squad(path: Path, *, gold: bool = False, training: bool = False, unansw
             original code only looks at the first answer.)
         unanswerable: in rows, which lack SQuAD's `is_impossible`, an empty list of answers means that there is none in
             the context.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file is missing, empty, not JSON, or not in this format; the message names the place.
@@ -44,7 +48,7 @@ def read_squad(path: Path, *, gold: bool = False, training: bool = False, unansw
     seen: set[str] = set()
     moved: list[tuple[str, str]] = []
     lost: list[tuple[str, str]] = []
-    for context, record, where in _records(path, unanswerable=unanswerable):
+    for context, record, where in _records(path, unanswerable=unanswerable, encoding=encoding):
         name = _name(record, where)
         question = clean(_field(record, "question", str, where))
         place = f"question {name!r} of '{shown(str(path))}'"
@@ -117,13 +121,13 @@ def _refusal(
     return None
 
 
-def _records(path: Path, *, unanswerable: bool) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Each question's context, record and place."""
     file = f"'{shown(str(path))}'"
     if suffix_of(path) == ".parquet":
         yield from _rows(file, parquet_records(path), unanswerable=unanswerable)
         return
-    text = file_text(path, what="a JSON file of questions")
+    text = file_text(path, what="a JSON file of questions", encoding=encoding)
     if suffix_of(path) == ".jsonl" or _starts_with_row(text):
         yield from _rows(file, json_records(path, text, lines=True), unanswerable=unanswerable)
         return

@@ -32,6 +32,7 @@ from bertsmith.datasets.parquet_records import class_names, parquet_records, wit
 from bertsmith.datasets.records import read_records
 from bertsmith.datasets.spreadsheets import read_sheet
 from bertsmith.datasets.values import as_text, brief, clean, looks_like_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, tell, warn
@@ -42,20 +43,21 @@ _OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
 _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 
 
-def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
+def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterator[Row]:
     """The rows of a table in file order.
 
     Args:
         suffix: the extension that gives the format; by default that of the file.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file is missing, empty, binary, not UTF-8 or in another format, or a row has too many or too
             few columns; the message gives file and line.
     """
     suffix = suffix or suffix_of(path)
-    if suffix not in SUFFIXES and path.is_file() and is_fasttext(path):
+    if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
         tell(f"'{shown(str(path))}': read as texts with labels of fastText")
-        lines = read_fasttext(path)
+        lines = read_fasttext(path, encoding=encoding)
         return (Row(line.place, {"text": line.text, "label": line.label}, line.unused) for line in lines)
     if suffix not in SUFFIXES:
         raise InputError(
@@ -73,7 +75,7 @@ def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
         return _typed_rows(parquet_records(path))
     if suffix == ".xlsx":
         return (Row(row.place, row.values) for row in read_sheet(path))
-    text = file_text(path, what=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv")
+    text = file_text(path, what=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path, text, lines=suffix == ".jsonl")
     if looks_like_json(text):
@@ -94,6 +96,7 @@ def read_texts(
     label_column: str | None = None,
     target: Target | None = "label",
     skip_unlabelled: bool = False,
+    encoding: str = UTF_8,
 ) -> ExampleFile:
     """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
 
@@ -105,6 +108,7 @@ def read_texts(
         target: what a label is: one class (`label`), any number of classes, as a JSON list or separated by `|`
             (`labels`), or a number (`number`); if None, labels are not read and may be missing.
         skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
@@ -116,7 +120,7 @@ def read_texts(
             found=f"'{shown(str(path))}', words with tags by its name",
             fix="use --task ner for entities or --task pos for plain tags",
         )
-    rows = list(read_table(path))
+    rows = list(read_table(path, encoding=encoding))
     if not rows:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)

@@ -18,6 +18,7 @@ from bertsmith.datasets.tables import read_table
 from bertsmith.datasets.token_records import has_words, read_token_records
 from bertsmith.datasets.values import looks_like_json
 from bertsmith.datasets.word_table import is_word_table, read_word_table
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.settings import require
@@ -35,6 +36,7 @@ def read_tagged(
     tag_column: int = -1,
     scheme: str = "",
     gold: bool = True,
+    encoding: str = UTF_8,
 ) -> ExampleFile:
     """The sentences of a file, or of a folder of brat.
 
@@ -45,6 +47,7 @@ def read_tagged(
         word_column, tag_column: the columns of files with a word on each line.
         scheme: of the tags that marked spans are read as; by default IOB2.
         gold: whether tags are read in records and tables of words; if not, they may be missing.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file is in none of the formats, or a part of it is invalid; the message names the place.
@@ -54,8 +57,16 @@ def read_tagged(
     if is_brat(path):
         reader = read_brat
     elif not path.is_dir() and suffix_of(path) not in _TABLES:
-        reader = read_bioc if is_bioc(path) else read_pubtator if is_pubtator(path) else None
-    has_columns = reader is None and not (has_spans(path) or suffix_of(path) in (".parquet", ".xlsx"))
+        reader = (
+            read_bioc
+            if is_bioc(path, encoding=encoding)
+            else read_pubtator
+            if is_pubtator(path, encoding=encoding)
+            else None
+        )
+    has_columns = reader is None and not (
+        has_spans(path, encoding=encoding) or suffix_of(path) in (".parquet", ".xlsx")
+    )
     require(
         has_columns or (word_column, tag_column) == (0, -1),
         expected=f"columns of words and tags in '{path}'",
@@ -67,12 +78,12 @@ def read_tagged(
             raise InputError(
                 expected=f"a tag for each word in '{shown(str(path))}'", found="marked spans", fix="use --task ner"
             )
-        return reader(path, scheme=scheme or "IOB2")
-    if suffix_of(path) in _TABLES and is_word_table(_columns(path)):
-        return read_word_table(path, read_table(path), task, label_column=label_column, gold=gold)
+        return reader(path, scheme=scheme or "IOB2", encoding=encoding)
+    if suffix_of(path) in _TABLES and is_word_table(_columns(path, encoding)):
+        return read_word_table(path, read_table(path, encoding=encoding), task, label_column=label_column, gold=gold)
     if has_columns:
-        return read_conll(path, word_column=word_column, tag_column=tag_column, task=task)
-    records = _records(path)
+        return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+    records = _records(path, encoding)
     first = next(records, None)
     if first is None:
         raise InputError(expected=f"sentences in '{shown(str(path))}'", found="no rows", fix="name another file")
@@ -81,16 +92,16 @@ def read_tagged(
         return read_token_records(path, records, task, label_column=label_column, gold=gold)
     if task == "ner":
         return read_spans(path, text_column=text_column, scheme=scheme or "IOB2", records=records)
-    return read_conll(path, word_column=word_column, tag_column=tag_column, task=task)
+    return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
 
 
-def _columns(path: Path) -> list[str]:
+def _columns(path: Path, encoding: str) -> list[str]:
     """The names of the columns of a table; empty if the file is no table."""
     if suffix_of(path) in (".csv", ".tsv"):
-        head = file_head(path).lstrip("\n\r")
+        head = file_head(path, encoding=encoding).lstrip("\n\r")
         if looks_like_json(head) or not is_word_table(_cells_of(head)):
             return []
-    row = next(read_table(path), None)
+    row = next(read_table(path, encoding=encoding), None)
     return [] if row is None else list(row.values)
 
 
@@ -100,8 +111,10 @@ def _cells_of(head: str) -> list[str]:
     return [cell.strip(' "') for mark in ",;\t" for cell in lines[0].split(mark)]
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
+def _records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
     """The place and the value of each record of JSON or Parquet."""
     if suffix_of(path) == ".parquet":
         return parquet_records(path)
-    return json_records(path, file_text(path, what="texts with marked spans"), lines=suffix_of(path) == ".jsonl")
+    return json_records(
+        path, file_text(path, what="texts with marked spans", encoding=encoding), lines=suffix_of(path) == ".jsonl"
+    )

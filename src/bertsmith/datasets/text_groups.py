@@ -30,6 +30,7 @@ from bertsmith.datasets.examples import (
 )
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import read_table, read_texts
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
 
@@ -39,7 +40,7 @@ _NEGATIVES = ("negative", "neg", "contradiction")
 _SAME = "the same text twice"
 
 
-def form_of_file(path: Path) -> str:
+def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
     """The form of a file, by its columns: `texts` for a .txt file.
 
     Raises:
@@ -47,7 +48,7 @@ def form_of_file(path: Path) -> str:
     """
     if suffix_of(path) == ".txt":
         return TEXTS
-    first = next(read_table(path), None)
+    first = next(read_table(path, encoding=encoding), None)
     names = [] if first is None else [plain_name(name) for name in first.values]
     if any(name.startswith(_NEGATIVES) for name in names):
         return TRIPLETS
@@ -65,6 +66,7 @@ def read_groups(
     pair_column: str | None = None,
     label_column: str | None = None,
     gold: bool = True,
+    encoding: str = UTF_8,
 ) -> ExampleFile:
     """The examples of a file in one of the forms.
 
@@ -74,15 +76,18 @@ def read_groups(
         form: one of `examples.FORMS`.
         text_column, pair_column, label_column: column names; if None, guessed from common names.
         gold: scores and labels are read.
+        encoding: of a text file without a byte order mark.
 
     Raises:
         InputError: the file cannot be read, or lacks a column; the message names it.
     """
     if form == TRIPLETS:
-        return _without_repeats(_read_triplets(path))
+        return _without_repeats(_read_triplets(path, encoding))
     if form == TEXTS:
         return (
-            _read_lines(path) if suffix_of(path) == ".txt" else read_texts(path, text_column=text_column, target=None)
+            _read_lines(path, encoding)
+            if suffix_of(path) == ".txt"
+            else read_texts(path, text_column=text_column, target=None, encoding=encoding)
         )
     if form == SIMILARITY:
         result = read_texts(
@@ -91,9 +96,10 @@ def read_groups(
             pair_column=pair_column,
             label_column=label_column,
             target="number" if gold else None,
+            encoding=encoding,
         )
         return _require_pairs(path, result)
-    columns = _columns(path)
+    columns = _columns(path, encoding)
     if text_column is None and pair_column is None:
         text_column, pair_column = _anchor_and_positive(columns)
     has_label = label_column is not None or any(plain_name(name) in LABEL_COLUMNS for name in columns)
@@ -103,12 +109,13 @@ def read_groups(
         pair_column=pair_column,
         label_column=label_column,
         target="label" if has_label and gold else None,
+        encoding=encoding,
     )
     return _without_repeats(_require_pairs(path, result))
 
 
-def _columns(path: Path) -> list[str]:
-    first = next(read_table(path), None)
+def _columns(path: Path, encoding: str) -> list[str]:
+    first = next(read_table(path, encoding=encoding), None)
     return [] if first is None else list(first.values)
 
 
@@ -130,8 +137,8 @@ def _require_pairs(path: Path, found: ExampleFile) -> ExampleFile:
     return found
 
 
-def _read_triplets(path: Path) -> ExampleFile:
-    rows = read_table(path)
+def _read_triplets(path: Path, encoding: str) -> ExampleFile:
+    rows = read_table(path, encoding=encoding)
     first = next(rows, None)
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
@@ -177,8 +184,8 @@ def _triplet_columns(path: Path, columns: Sequence[str]) -> list[str]:
     return [*found, *negatives]
 
 
-def _read_lines(path: Path) -> ExampleFile:
-    lines = enumerate(lines_of(file_text(path, what="texts, one per line")), start=1)
+def _read_lines(path: Path, encoding: str) -> ExampleFile:
+    lines = enumerate(lines_of(file_text(path, what="texts, one per line", encoding=encoding)), start=1)
     name = shown(str(path))
     examples = tuple(
         TextExample(id=str(number), first=line.strip(), place=line_of(path, number))

@@ -249,7 +249,7 @@ def _quantize_vectors(
             fix="write one with `bertsmith convert --to huggingface`",
         )
     if task is None:
-        form = form_of_file(data)
+        form = form_of_file(data, encoding=columns.encoding)
         name = TEXTS if form == PAIRS else form
     else:
         name = task_name(task)
@@ -294,7 +294,7 @@ def _evaluate_vectors(
     if task == CLUSTERING:
         examples = read_examples("classification", data, columns, map_labels=map_labels).examples
     else:
-        form = form_of_file(data) if task is None else task_name(task)
+        form = form_of_file(data, encoding=columns.encoding) if task is None else task_name(task)
         task = form
         examples = read_examples(form, data, columns, map_labels=map_labels).examples
     embedder = load_embedder(model, device=device, precision=precision, products=products)

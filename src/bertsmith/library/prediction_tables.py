@@ -102,7 +102,7 @@ def write_predictions(
         found=f"one of {name}",
         fix="print the predictions, without --out, or use --test with --submission",
     )
-    rows = list(read_table(data))
+    rows = list(read_table(data, encoding=_columns(columns).encoding))
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     for name in (PREDICTION, PROBABILITY):
         require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
@@ -124,10 +124,13 @@ def write_predictions(
         file.write(content)
 
 
+def _columns(values: Mapping[str, Any]) -> ColumnSettings:
+    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])
+
+
 def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
     spec = predictor.task.spec
-    read = ColumnSettings(**split_settings(columns, [ColumnSettings])[ColumnSettings])
-    examples = read_examples(form_of(spec), data, read, gold=False, scheme=spec.scheme).examples
+    examples = read_examples(form_of(spec), data, _columns(columns), gold=False, scheme=spec.scheme).examples
     yield from predictor.stream(iter(examples), total=len(examples))
 
 

@@ -74,6 +74,7 @@ def read_examples(
         ConfigError: labels are mapped although the task has none or fixes them, or a language is given to another task.
     """
     columns = columns or ColumnSettings()
+    encoding = columns.encoding
     _require_mappable(name, map_labels)
     require(
         columns.language is None or name == "xnli",
@@ -90,13 +91,13 @@ def read_examples(
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
-        found = read_glue(GLUE[name], path, labelled=gold)
+        found = read_glue(GLUE[name], path, labelled=gold, encoding=encoding)
     elif name in NLI:
-        found = read_nli(name, path, language=columns.language)
+        found = read_nli(name, path, language=columns.language, encoding=encoding)
     elif name in QUESTIONS:
-        found = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2")
+        found = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding)
     elif name in CHOICES:
-        found = read_choices(path, labelled=gold)
+        found = read_choices(path, labelled=gold, encoding=encoding)
     elif name in FORMS:
         found = read_groups(
             name,
@@ -105,11 +106,14 @@ def read_examples(
             pair_column=columns.pair_column,
             label_column=columns.label_column,
             gold=gold,
+            encoding=encoding,
         )
     elif name == "patents":
-        found = read_patents(path, gold=gold)
+        found = read_patents(path, gold=gold, encoding=encoding)
     elif name == "relations":
-        found = read_relations(path, text_column=columns.text_column, label_column=columns.label_column, gold=gold)
+        found = read_relations(
+            path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
+        )
     elif name in TAGS:
         found = read_tagged(
             name,
@@ -120,6 +124,7 @@ def read_examples(
             tag_column=columns.tag_column,
             scheme=scheme,
             gold=gold,
+            encoding=encoding,
         )
     else:
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
@@ -130,6 +135,7 @@ def read_examples(
             label_column=columns.label_column,
             target=target,  # type: ignore[arg-type]
             skip_unlabelled=columns.skip_unlabelled,
+            encoding=encoding,
         )
     warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:
@@ -204,7 +210,7 @@ def read_task(
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
-        form = form_of_file(dev) if name in FORMS else name
+        form = form_of_file(dev, encoding=(columns or ColumnSettings()).encoding) if name in FORMS else name
         others = read_examples(
             form,
             dev,

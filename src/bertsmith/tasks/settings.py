@@ -5,6 +5,7 @@ They are the options of several commands, whose help needs them; nothing here ne
 
 import dataclasses
 
+from bertsmith.documents.encodings import UTF_8, require_encoding
 from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.pack import TRUNCATIONS
@@ -101,3 +102,10 @@ class ColumnSettings:
         "with their labels",
     )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")
+    encoding: str = help_field(
+        UTF_8,
+        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence",
+    )
+
+    def __post_init__(self) -> None:
+        require_encoding(self.encoding)
