@@ -5,11 +5,11 @@ name                   kind            files
 =====================  ==============  ==========================================================================
 cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
 snli, xnli             classification  the official TSV and JSONL files, and the copies on the hub
-squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0
+squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0, and questions as rows
 swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
-ner, pos               tagging         columns, one word per line, a blank line between sentences; ner also reads
-                                       texts with marked spans, as JSON lines or from Label Studio
-classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
+ner, pos               tagging         words with tags, in columns, records or tables; ner also reads texts with marked
+                                       spans; see `datasets.tagged_files`
+classification         classification  tables with one or two texts and a label; see `datasets.tables`
 multi-label            classification  the same; an example may have several labels or none
 patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
 relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
