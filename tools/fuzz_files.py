@@ -30,6 +30,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from fuzzing import changed, damaged, finish
 from reference_steps import write_data
 
@@ -37,6 +40,7 @@ from bertsmith.randomness import generator
 
 PATIENCE = 120  # seconds
 MODEL = "pretrained/model"
+CATS = ("positive", "negative")
 QUICK = "--device cpu --precision fp32"
 TUNE = f"finetune --model {MODEL} --seeds 1 --epochs 1 --batch-size 8 --max-length 32 {QUICK}"
 TASKS = {
@@ -97,6 +101,25 @@ MADE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "changes": (("npy",), "vectors mean.npy --whiten --dimensions 8 --save-changes changes.safetensors"),
     "google": (("pretrained",), f"convert {MODEL} google --to google"),
 }
+# Files of other tools in `formats/`, and the task of the model that reads them.
+FORMATS = {
+    "a.pubtator": "tags",
+    "bioc.json": "tags",
+    "bioc.xml": "tags",
+    "tokens.jsonl": "tags",
+    "tokens.parquet": "tags",
+    "words.csv": "tags",
+    "sentences.conllup": "tags",
+    "brat": "tags",
+    "train.ft": "single",
+    "studio.json": "single",
+    "frame.json": "single",
+    "cats.jsonl": "single",
+    "table.xlsx": "single",
+    "table.parquet": "single",
+    "columns.csv": "several",
+    "rows.jsonl": "answer",
+}
 LINES = "the gardener [MASK] the gate\n"
 KINDS: Mapping[str, Kind] = {
     "vocab": Kind(("vocab.txt",), "tokenize --vocab vocab.txt", ("vocab",), stdin="a gate\n"),
@@ -136,6 +159,15 @@ KINDS: Mapping[str, Kind] = {
             (f"tuned/{name}/model",),
         )
         for name, task in TASKS.items()
+    },
+    **{
+        f"format {name}": Kind(
+            (f"formats/{name}/*" if name == "brat" else f"formats/{name}",),
+            f"evaluate --model tuned/{task}/model --data formats/{name} {QUICK}",
+            (task,),
+            (f"tuned/{task}/model", *(["formats/brat"] if name == "brat" else [])),
+        )
+        for name, task in FORMATS.items()
     },
     "npy": Kind(("mean.npy",), "vectors mean.npy", ("npy",)),
     "parquet": Kind(("mean.parquet",), "vectors mean.parquet", ("parquet",)),
@@ -199,6 +231,77 @@ def write_border(folder: Path) -> None:
         (folder / f"{encoding}.txt").write_text(text, encoding=encoding)
 
 
+def write_formats(folder: Path) -> None:
+    """Writes the files of `FORMATS`, each with two short examples."""
+    (folder / "brat").mkdir(parents=True)
+    text, tagged = "Anna in Rome\nsang", [("Anna", "B-PER"), ("in", "O"), ("Rome", "B-LOC"), ("sang", "O")]
+    spans = [(0, 4, "PER"), (8, 12, "LOC")]
+    records: list[dict[str, Any]] = [
+        {"text": "a good gate", "label": "positive"},
+        {"text": "a bad gate", "label": "negative"},
+    ]
+    annotations = [
+        {"infons": {"type": kind}, "text": text[start:end], "locations": [{"offset": start, "length": end - start}]}
+        for start, end, kind in spans
+    ]
+    passages = [{"offset": 0, "text": text, "annotations": annotations}]
+    marks = "".join(
+        f'<annotation><infon key="type">{kind}</infon><location offset="{start}" length="{end - start}"/></annotation>'
+        for start, end, kind in spans
+    )
+    tokens = {"tokens": [word for word, _ in tagged], "ner_tags": [tag for _, tag in tagged]}
+    tasks = [
+        {
+            "data": {"text": record["text"]},
+            "annotations": [{"result": [{"type": "choices", "value": {"choices": [record["label"]]}}]}],
+        }
+        for record in records
+    ]
+    rows = [
+        {"id": str(number), "context": "anna in rome", "question": question, "answers": {"text": [answer]}}
+        for number, (question, answer) in enumerate((("who ?", "anna"), ("where ?", "rome")))
+    ]
+    title, abstract = text.split("\n")
+    mentions = [f"1\t{start}\t{end}\t{text[start:end]}\t{kind}\tX" for start, end, kind in spans]
+    contents = {
+        "a.pubtator": "\n".join([f"1|t|{title}", f"1|a|{abstract}", *mentions, "1\tCID\tA\tB", ""]),
+        "bioc.json": json.dumps({"documents": [{"id": "1", "passages": passages}]}),
+        "bioc.xml": f'<?xml version="1.0"?><collection><document><passage><offset>0</offset><text>{text}</text>{marks}'
+        "</passage></document></collection>",
+        "tokens.jsonl": json.dumps(tokens) + "\n",
+        "words.csv": "\n".join(["Sentence #,Word,Tag", *(f"1,{word},{tag}" for word, tag in tagged), ""]),
+        "sentences.conllup": "\n".join(
+            [
+                "# global.columns = ID FORM X:NER",
+                "1-2\tAnnain\t_",
+                *(f"{number}\t{word}\t{tag}" for number, (word, tag) in enumerate(tagged, start=1)),
+                "",
+            ]
+        ),
+        "brat/1.txt": text,
+        "brat/1.ann": "".join(f"T{start}\t{kind} {start} {end}\t{text[start:end]}\n" for start, end, kind in spans),
+        "train.ft": "".join(f"__label__{record['label']} {record['text']}\n" for record in records),
+        "studio.json": json.dumps(tasks),
+        "frame.json": json.dumps(
+            {name: {str(number): record[name] for number, record in enumerate(records)} for name in records[0]}
+        ),
+        "cats.jsonl": "".join(
+            json.dumps([record["text"], {"cats": {name: float(name == record["label"]) for name in CATS}}]) + "\n"
+            for record in records
+        ),
+        "columns.csv": "text,person,place\nanna,1,0\nrome,0,1\n",
+        "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
+    }
+    for name, content in contents.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist([tokens]), folder / "tokens.parquet")
+    pq.write_table(pa.Table.from_pylist(records), folder / "table.parquet")
+    book = openpyxl.Workbook()
+    for cells in (list(records[0]), *(list(record.values()) for record in records)):
+        book.active.append(cells)
+    book.save(folder / "table.xlsx")
+
+
 class Workshop:
     """The folder of good files, which are made when a case needs them."""
 
@@ -206,6 +309,7 @@ class Workshop:
         self.folder = folder
         write_data(folder)
         write_border(folder / "border")
+        write_formats(folder / "formats")
         self._made: set[str] = set()
 
     def make(self, names: Sequence[str]) -> None:

@@ -66,7 +66,8 @@ def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp
         "--seeds", 1, "--epochs", 1, "--max-length", 16,
     )  # fmt: skip
     alone = run(*command, "--continue-minutes", 1)
-    assert (alone.code, alone.out, alone.err.count("\n")) == (1, "", 1)
+    errors = [line for line in alone.err.splitlines() if not line.startswith("warning: ")]
+    assert (alone.code, alone.out, len(errors)) == (1, "", 1)
     text = tmp_path / "text.txt"
     text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n" * 4, encoding="utf-8")
     result = run(*command, "--continue-on", text, "--continue-steps", 2)

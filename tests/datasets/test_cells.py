@@ -224,3 +224,16 @@ def test_tagged_sentences_in_another_encoding_are_the_same_sentences(tmp_path: P
 def test_an_encoding_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="the name of an encoding of text; found 'utf8x'"):
         ColumnSettings(encoding="utf8x")
+
+
+def test_quotes_that_another_program_wrote_into_a_tsv_table_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pd.DataFrame({"text": ['He said "no".', "fine"], "label": ["x", "y"]}).to_csv(
+        tmp_path / "a.tsv", sep="\t", index=False
+    )
+    assert read_texts(tmp_path / "a.tsv").examples[0].first == '"He said ""no""."'
+    assert "1 text in quotes, with doubled quotes inside, the first in line 2 of" in capsys.readouterr().err
+    (tmp_path / "a.tsv").rename(tmp_path / "a.csv")
+    assert read_texts(tmp_path / "a.csv").examples[0].first == 'He said "no".'
+    assert capsys.readouterr().err == ""

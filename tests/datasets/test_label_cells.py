@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.datasets.tables import read_table, read_texts
+from bertsmith.datasets.text_groups import read_groups
 from bertsmith.errors import InputError
 from bertsmith.task_data.task_files import read_examples, read_task
 from bertsmith.tasks.settings import ColumnSettings
@@ -255,6 +256,9 @@ def test_lines_of_fasttext_have_their_labels(tmp_path: Path) -> None:
     file = read_texts(path)
     assert [(one.first, one.label) for one in file.examples] == [("A good film .", "pos"), ("so it was", "neg")]
     assert file.skipped == ((f"line 2 of '{path}'", "no word that starts with __label__"),)
+    (tmp_path / "texts.txt").write_text("__label__pos A good film .\n", encoding="utf-8")
+    (example,) = read_groups("texts", tmp_path / "texts.txt").examples
+    assert (example.first, example.label) == ("A good film .", None)
     path.write_text("__label__a __label__b both\n__label__a one\n", encoding="utf-8")
     assert labels(path, "labels") == [("a", "b"), ("a",)]
     with pytest.raises(InputError, match="use --task multi-label"):

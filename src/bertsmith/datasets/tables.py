@@ -8,6 +8,7 @@ read as text.
 """
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from bertsmith.progress import counted, tell, warn
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WITH_HEADER = (".csv", ".tsv")
 _OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
+_QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a cell that CSV quotes because of quotes inside
 _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 
 
@@ -186,6 +188,13 @@ def read_texts(
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
         warn(f"'{shown(str(path))}' has the label {label!r}, the name of its label column: the file needs a header")
+    quoted = [example for example in examples if _QUOTED.fullmatch(example.first)]
+    if suffix_of(path) == ".tsv" and quoted:
+        warn(
+            f"'{shown(str(path))}': {counted(len(quoted), 'text')} in quotes, with doubled quotes inside, the first in "
+            f"{quoted[0].place}: TSV has no quotes, so they are read as characters; if a program wrote them as in CSV, "
+            "rename the file to end in .csv"
+        )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 

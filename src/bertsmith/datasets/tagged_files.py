@@ -21,6 +21,7 @@ from bertsmith.datasets.word_table import is_word_table, read_word_table
 from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
+from bertsmith.progress import quiet
 from bertsmith.settings import require
 
 _TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
@@ -101,7 +102,8 @@ def _columns(path: Path, encoding: str) -> list[str]:
         head = file_head(path, encoding=encoding).lstrip("\n\r")
         if looks_like_json(head) or not is_word_table(_cells_of(head)):
             return []
-    row = next(read_table(path, encoding=encoding), None)
+    with quiet():  # the rows are read again, and how is said then
+        row = next(read_table(path, encoding=encoding), None)
     return [] if row is None else list(row.values)
 
 

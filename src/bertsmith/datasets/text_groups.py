@@ -28,11 +28,13 @@ from bertsmith.datasets.examples import (
     TripletExample,
     texts_of_group,
 )
+from bertsmith.datasets.fasttext import is_fasttext
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import read_table, read_texts
 from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
+from bertsmith.progress import quiet
 
 _ANCHORS = ("anchor", "query", "question", "text", "sentence", "sentence1", "sentence_a", "premise")
 _POSITIVES = ("positive", "pos", "document", "passage", "answer", "entailment")
@@ -48,7 +50,8 @@ def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
     """
     if suffix_of(path) == ".txt":
         return TEXTS
-    first = next(read_table(path, encoding=encoding), None)
+    with quiet():  # the rows are read again, and how is said then
+        first = next(read_table(path, encoding=encoding), None)
     names = [] if first is None else [plain_name(name) for name in first.values]
     if any(name.startswith(_NEGATIVES) for name in names):
         return TRIPLETS
@@ -86,7 +89,7 @@ def read_groups(
     if form == TEXTS:
         return (
             _read_lines(path, encoding)
-            if suffix_of(path) == ".txt"
+            if suffix_of(path) == ".txt" and not is_fasttext(path, encoding=encoding)
             else read_texts(path, text_column=text_column, target=None, encoding=encoding)
         )
     if form == SIMILARITY:
@@ -115,7 +118,8 @@ def read_groups(
 
 
 def _columns(path: Path, encoding: str) -> list[str]:
-    first = next(read_table(path, encoding=encoding), None)
+    with quiet():  # the rows are read again, and how is said then
+        first = next(read_table(path, encoding=encoding), None)
     return [] if first is None else list(first.values)
 
 
