@@ -10,7 +10,7 @@ TEST = re.compile(r"`([\w/]+\.py)(?:::(test_\w+))?`")
 
 
 def test_every_test_on_the_page_exists() -> None:
-    named = [match for row in ROWS for match in TEST.findall(row)]
+    named = [match for row in ROWS for match in TEST.findall(row.rpartition(" | ")[2])]
     assert len(named) >= len(ROWS) / 2
     for file, test in named:
         text = (TESTS / file).read_text(encoding="utf-8")

@@ -281,7 +281,7 @@ def _full_disk_in_words(out: Path) -> Iterator[None]:
         raise RunError(
             expected=f"disk space for '{out}'",
             found="none left",
-            fix="free some space; --resume continues after the blocks that were written, if there are any",
+            fix="free some space and resume with --resume; complete blocks, if there are any, are kept",
         ) from None
 
 
