@@ -195,7 +195,8 @@ def finetune(
             "--head": head,
         }
         refused = [name for name, value in others.items() if value is not None]
-        require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix="leave it out")
+        fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or choose another --recipe"
+        require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix=fix)
         require_single_labels(spec)
         on_first_rank(lambda: require_new_or_started(out, resume=resume, part=CONTINUED), rank)
         # Whatever is wrong with the examples is found before the vectors are trained.
