@@ -116,6 +116,14 @@ def _limited(variable: str, limits: Mapping[str, frozenset[str]]) -> Processor:
     return Processor(features=features - lost, limit=f"{variable}={value}" if features & lost else "")
 
 
+def limit_primitives() -> None:
+    """Limits how many compiled primitives oneDNN caches, unless the user has; it reads this at its first product.
+
+    By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+
+
 @functools.cache
 def torch_uses_avx512() -> bool:
     """Whether the kernels of PyTorch use AVX-512 here, which `ATEN_CPU_CAPABILITY` may forbid."""

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
-from bertsmith.processor import for_onednn, has_int8_products, has_packed_products, packs_bf16, processor_name
+from bertsmith.processor import (
+    for_onednn,
+    has_int8_products,
+    has_packed_products,
+    limit_primitives,
+    packs_bf16,
+    processor_name,
+)
 from bertsmith.progress import tell, warn
 
 if TYPE_CHECKING:
@@ -228,6 +235,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
         if device == "cuda":
             device = f"cuda:{Rank.from_environment().local_index if local_rank is None else local_rank}"
     _require_precision(precision, ("auto", *DTYPES))
+    if device == "cpu":
+        limit_primitives()  # in front of every product of a model
     fast = fast_precisions(device)
     if precision == "auto":
         return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32", is_auto=True)

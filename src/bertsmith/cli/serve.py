@@ -1,7 +1,6 @@
 """The command that serves models over HTTP."""
 
 import importlib.util
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,7 +58,7 @@ def serve(
         )
     from bertsmith.checkpoints.onnx_folder import is_onnx_folder
     from bertsmith.library.loading import name_and_source
-    from bertsmith.runtime import choose_inference, require_torch
+    from bertsmith.runtime import require_torch
     from bertsmith.server import process
     from bertsmith.server.settings import ServerSettings
 
@@ -69,10 +68,5 @@ def serve(
     in_torch = [source for _, source in map(name_and_source, model) if not is_onnx_folder(source)]
     for source in in_torch:
         require_torch(source)
-    if in_torch and precision == "fp32" and not choose_inference(device, precision, products).is_packed:
-        # oneDNN caches a compiled primitive for each number of tokens it has seen: a hundred megabytes after some
-        # minutes. With plain products creating them again is as fast; packed ones take a millisecond to create, and
-        # keep the cache. A value set by the user is kept. oneDNN reads it when it computes the first product.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
     models = process.load_models(model, device=device, precision=precision, products=products, head=own_head(head))
     process.serve(models, host=host, port=port, settings=settings, key=key, allow_hosts=allow_host or ())

@@ -26,7 +26,7 @@ from bertsmith.model.layers import ONEDNN_ACTIVATIONS
 from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.products.int8_linear import FixedInt8Linear, quantize_fixed
-from bertsmith.products.packed_linear import PackedLinear, prefers_plain
+from bertsmith.products.packed_linear import PackedLinear, prefers_plain, rows_for_packed
 
 _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of a second
 
@@ -189,9 +189,13 @@ def float_layers(
 ) -> list[Tensor]:
     """The hidden states [T, D] after each of the lowest `depth` layers; see `float_layer`."""
     states: list[Tensor] = []
+    tokens = hidden.shape[0]
+    more = rows_for_packed(tokens) - tokens if tensors[0][6].is_mkldnn else 0
+    if more > 0:
+        hidden = F.pad(hidden, [0, 0, 0, more])
     for number in range(depth):
-        hidden = float_layer(hidden, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
-        states.append(hidden)
+        hidden = float_layer(hidden, tokens, tensors[number], rows, heads, by_sequence, name, algorithm, epsilon)
+        states.append(hidden.narrow(0, 0, tokens))
     return states
 
 
@@ -220,6 +224,7 @@ def integer_layers(
 
 def float_layer(
     hidden: Tensor,
+    tokens: int,
     tensors: list[Tensor],
     rows: int,
     heads: int,
@@ -231,6 +236,8 @@ def float_layer(
     """The next hidden states [T, D], with packed weights or plain ones [K, O].
 
     Args:
+        hidden: [T, D], or with rows of no meaning after T; see `rows_for_packed`.
+        tokens: T.
         by_sequence: how attention is computed.
         tensors: weight and bias of both norms, and of the products: attention output, inner layer, output, then query,
             key and value, or the three as one.
@@ -239,8 +246,10 @@ def float_layer(
     width = hidden.shape[1]
     parts: list[Tensor] = []
     for n in range(10, len(tensors), 2):
-        parts.append(product(hidden, tensors[n], tensors[n + 1], "none", ""))
+        parts.append(product(hidden, tensors[n], tensors[n + 1], "none", "").narrow(0, 0, tokens))
     context = attended_by(parts, rows, heads, by_sequence)
+    if hidden.shape[0] > tokens:
+        context = F.pad(context, [0, 0, 0, hidden.shape[0] - tokens])
     summed = product_plus(context, tensors[4], tensors[5], hidden)
     attended = torch.layer_norm(summed, [width], tensors[0], tensors[1], epsilon)
     inner = product(attended, tensors[6], tensors[7], name, algorithm)

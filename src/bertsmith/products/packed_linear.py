@@ -4,7 +4,7 @@ Letters: T tokens, K inputs, O outputs of a layer.
 """
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,14 +93,27 @@ class PackedLinear(PreparedLinear):
             if plus is not None and plus.dtype == x.dtype:
                 return torch.add(plus, self.bias).addmm_(x, self.plain)
             return finished(torch.addmm(self.bias, x, self.plain), then, plus)
+        tokens, more = len(x), (0, 0, 0, rows_for_packed(len(x)) - len(x))
+        padded = F.pad(x, more) if more[-1] else x
         if plus is not None and plus.dtype == x.dtype:
-            mapped = torch.ops.mkldnn._linear_pointwise.binary(x, plus, self.weight, self.bias, "add")
-        else:
-            name, algorithm = ("none", "") if then is None else ONEDNN_ACTIVATIONS[then]
-            mapped = torch.ops.mkldnn._linear_pointwise.default(x, self.weight, self.bias, name, [], algorithm)
-            mapped = finished(mapped, None, plus)
-        assert isinstance(mapped, Tensor)
-        return mapped
+            summand = F.pad(plus, more) if more[-1] else plus
+            mapped = torch.ops.mkldnn._linear_pointwise.binary(padded, summand, self.weight, self.bias, "add")
+            return cast("Tensor", mapped[:tokens])
+        name, algorithm = ("none", "") if then is None else ONEDNN_ACTIVATIONS[then]
+        mapped = torch.ops.mkldnn._linear_pointwise.default(padded, self.weight, self.bias, name, [], algorithm)
+        return finished(mapped[:tokens], None, plus)
+
+
+def rows_for_packed(tokens: int) -> int:
+    """The rows that packed products compute for this number of tokens, of which the last ones have no meaning.
+
+    oneDNN generates code for each new number of rows up to about 512, in milliseconds, and keeps it for the life of the
+    process: hundreds of megabytes for all lengths of a text. Rounded up by 3 rows of 64 at most, few numbers are left.
+    """
+    if tokens > 512:
+        return tokens
+    step = 4 if tokens <= 64 else 8 if tokens <= 256 else 16
+    return (tokens + step - 1) // step * step
 
 
 def prefers_plain(x: Tensor) -> bool:
