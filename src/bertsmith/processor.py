@@ -116,12 +116,12 @@ def _limited(variable: str, limits: Mapping[str, frozenset[str]]) -> Processor:
     return Processor(features=features - lost, limit=f"{variable}={value}" if features & lost else "")
 
 
-def limit_primitives() -> None:
-    """Limits how many compiled primitives oneDNN caches, unless the user has; it reads this at its first product.
+def limit_primitives(most: int) -> None:
+    """Limits how many compiled primitives oneDNN caches, unless that is set; it reads this at its first product.
 
     By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(most))
 
 
 @functools.cache

@@ -45,6 +45,7 @@ BATCH_TOLERANCE = 1e-5
 # The same for probabilities, cosines and numbers of vectors of length 1 in bf16, fp16 and int8: the last digit of a sum
 # may round to the next number of the type, and the layers above carry that on.
 LOW_PRECISION_TOLERANCE = 0.02
+_MOST_PRIMITIVES = 256  # that oneDNN caches; MiniLM needs 8 for each number of tokens
 # Where Linux has the limit of memory of a container: cgroups of version 2 and 1.
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -236,7 +237,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
             device = f"cuda:{Rank.from_environment().local_index if local_rank is None else local_rank}"
     _require_precision(precision, ("auto", *DTYPES))
     if device == "cpu":
-        limit_primitives()  # in front of every product of a model
+        limit_primitives(_MOST_PRIMITIVES)  # in front of every product of a model
+        _prepare_for_fork()
     fast = fast_precisions(device)
     if precision == "auto":
         return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32", is_auto=True)
@@ -245,6 +247,21 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
         note = f"{precision} would be emulated on {where}, so fp32 is used"
         return Runtime(device=device, precision="fp32", note=note)
     return Runtime(device=device, precision=precision)
+
+
+@functools.cache
+def _prepare_for_fork() -> None:
+    """Has children that are forked from now on compute with one thread: those of the parent do not exist there.
+
+    Without this, the first product of such a child waits for them forever.
+    """
+    os.register_at_fork(after_in_child=_compute_with_one_thread)
+
+
+def _compute_with_one_thread() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
 
 
 def choose_inference(device: str = "auto", precision: str = "auto", products: str = "auto") -> Runtime:
@@ -262,6 +279,8 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
     """
     if products not in PRODUCTS:
         raise ConfigError(expected="products: auto, packed or plain", found=repr(products), fix="use one of them")
+    if precision == "fp32" and device in ("auto", "cpu") and (products == "plain" or not _suits_packing("cpu", "fp32")):
+        limit_primitives(0)  # what is left for oneDNN, such as GELU, is compiled again as fast
     runtime = dataclasses.replace(_choose_inference(device, precision), products_given=products != "auto")
     if products == "plain":
         return dataclasses.replace(runtime, products="plain")

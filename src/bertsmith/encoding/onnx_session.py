@@ -133,8 +133,10 @@ class Session:
             value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
         )
         self._path, self._version = path, onnxruntime.__version__
+        self._threads = num_threads() if threads is None else threads
+        self._process = os.getpid()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = num_threads() if threads is None else threads
+        options.intra_op_num_threads = self._threads
         options.log_severity_level = 3  # errors
         try:
             self._session = onnxruntime.InferenceSession(
@@ -158,7 +160,14 @@ class Session:
 
         Raises:
             CheckpointError: onnxruntime cannot run the graph on these inputs.
+            ConfigError: several threads compute, and this process was forked from the one that loaded the graph.
         """
+        if self._threads > 1 and self._process != os.getpid():  # it would wait for threads that are not here
+            raise ConfigError(
+                expected=f"the process that loaded {self._path.name}",
+                found="a child that was forked from it",
+                fix="load the model in the child, or start it by multiprocessing's 'spawn'",
+            )
         try:
             found = self._session.run(list(names), {name: inputs[name] for name in self._asked}, self._run_options)
         except self._failures as error:

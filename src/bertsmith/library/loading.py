@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.hub import model_name
 from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
@@ -11,6 +11,7 @@ from bertsmith.inference.loading import load_predictor, load_pretraining_heads, 
 from bertsmith.library.inputs import require_path
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
+from bertsmith.library.opening import Opening
 from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
@@ -50,6 +51,14 @@ def load(
     require_path(source, "the model")
     if verify:
         verify_model(source)
+    options: dict[str, Any] = {"device": device, "precision": precision, "products": products, "head": head}
+    model = _loaded(source, **options)
+    model.opening = Opening(load, source, options)
+    return model
+
+
+def _loaded(source: str | Path, *, device: str, precision: str, products: str, head: "type[OwnHead] | None") -> Model:
+    """The model; see `load`."""
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
         return Model(model_name(source), predictor=said_weak(predictor, source))

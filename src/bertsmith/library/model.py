@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bertsmith.datasets.examples import Example, empty_texts_note, is_blank
 from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.errors import ConfigError
 from bertsmith.inference.completion import Completion
 from bertsmith.inference.perplexity import Perplexity
 from bertsmith.inference.predictor import Predictor
@@ -38,6 +39,7 @@ from bertsmith.library.inputs import (
     warn_cut,
 )
 from bertsmith.library.language_models import complete_texts, perplexity_of_texts
+from bertsmith.library.opening import Opening
 from bertsmith.library.pairs import judge_pairs, rerank_passages
 from bertsmith.metrics.vectors import crowding
 from bertsmith.tasks.choice import ChoicePrediction
@@ -87,6 +89,7 @@ class Model:
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
+        opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Model:
     ) -> None:
         self.name = name
         self._predictor, self._pretrained = predictor, pretrained
+        self.opening: Opening | None = None
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
         if (loaded := predictor or pretrained) is not None:
@@ -121,6 +125,21 @@ class Model:
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
         self.shows_attention: bool = embedder.encoder.shows_attention
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to load the model again: threads, locks and packed weights can be neither copied nor pickled.
+
+        Raises:
+            ConfigError: the model was not loaded by `load`.
+            CheckpointError: its weights have changed since.
+        """
+        if self.opening is None:
+            raise ConfigError(
+                expected="a model of bertsmith.load, to copy or pickle it",
+                found="another one",
+                fix="load it in the process that uses it",
+            )
+        return self.opening.again()
 
     @property
     def tokenizer(self) -> Tokenizer:

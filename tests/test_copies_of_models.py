@@ -1,0 +1,128 @@
+"""A loaded model in other processes: forked after use, spawned, pickled, copied; and its memory over many lengths."""
+
+import copy
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import bertsmith
+from bertsmith import Model
+from bertsmith.errors import BertsmithError
+from bertsmith.runtime import BATCH_TOLERANCE
+from tasks.task_samples import write_base_model
+
+TEXTS = ["the gate", "anna went to rome", "the film was good ."]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    write_base_model(tmp_path / "model")
+    return bertsmith.load(tmp_path / "model", device="cpu")
+
+
+def vectors(model: Model) -> npt.NDArray[np.float32]:
+    return model.embed(TEXTS)
+
+
+def test_a_copy_and_a_pickle_load_the_model_again(model: Model, tmp_path: Path) -> None:
+    for other in (copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301 - ours
+        assert (other.name, other.abilities) == (model.name, model.abilities)
+        np.testing.assert_allclose(vectors(other), vectors(model), rtol=0, atol=BATCH_TOLERANCE)
+    data = pickle.dumps(model)
+    shutil.rmtree(tmp_path / "model")
+    write_base_model(tmp_path / "model", seed=1)
+    with pytest.raises(BertsmithError, match="load the model in the process that uses it"):
+        pickle.loads(data)  # noqa: S301 - ours
+    with pytest.raises(BertsmithError, match=r"expected the weights in .*; found others"):
+        pickle.dumps(model)
+
+
+def test_a_model_that_was_not_loaded_is_refused(model: Model) -> None:
+    model.opening = None
+    with pytest.raises(BertsmithError, match=r"found another one; load it in the process that uses it"):
+        copy.deepcopy(model)
+
+
+PROGRAM = """
+import os, signal, sys, torch, numpy as np
+torch.set_num_threads(2)
+import bertsmith
+model, texts = bertsmith.load(sys.argv[1], device="cpu", precision=sys.argv[2]), ["the gate " * 9] * 40
+exact = model.embed(texts)
+child = os.fork()
+if child == 0:
+    signal.alarm(100)  # a child that waits for a thread that does not exist
+    try:
+        same = np.allclose(model.embed(texts), exact, rtol=0, atol=1e-5)
+    except bertsmith.BertsmithError as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(4)
+    os._exit(0 if same else 3)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("kind", ["torch", "onnx"])
+def test_a_child_that_is_forked_after_use_answers_or_says_what_to_do(kind: str, model: Model, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime", reason="needs the extra export")
+        bertsmith.convert(folder, tmp_path / "onnx", to="onnx")
+        folder = tmp_path / "onnx"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(folder), "fp32"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert result.returncode == (0 if kind == "torch" else 4), result.stderr[-2000:]
+    if kind == "onnx":
+        assert "found a child that was forked from it; load the model in the child" in result.stderr
+
+
+def test_processes_receive_a_model(model: Model) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        np.testing.assert_allclose(pool.apply(vectors, [model]), vectors(model), rtol=0, atol=BATCH_TOLERANCE)
+    dumped = joblib.Parallel(n_jobs=1)(joblib.delayed(vectors)(each) for each in [model])
+    np.testing.assert_allclose(dumped[0], vectors(model), rtol=0, atol=BATCH_TOLERANCE)
+
+
+MEMORY = """
+import sys, torch
+torch.set_num_threads(1)
+from bertsmith.allocator import own_bytes
+from bertsmith.encoders.bert import BertModel
+from bertsmith.products.prepared import prepare
+from bertsmith.runtime import choose_inference
+from model.examples import random_batch, small_config
+chosen = choose_inference("cpu", "fp32", sys.argv[1])
+model = BertModel(small_config(num_hidden_layers=2, hidden_size=384, num_attention_heads=12, intermediate_size=1536,
+    max_position_embeddings=512))
+prepare(model.eval(), chosen)
+sizes = []
+for length in range(2, 252):
+    model(random_batch([length]))
+    sizes.append(own_bytes() / 2**20)
+print(sizes[98] - sizes[0], sizes[-1] - sizes[98])
+"""
+
+
+@pytest.mark.parametrize("products", ["packed", "plain"])
+def test_memory_hardly_grows_with_each_new_length(products: str) -> None:
+    """In MiB, for 99 lengths and for 150 more; without a limit the packed products take 250 and 400."""
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY", None)
+    command = [sys.executable, "-W", "ignore", "-c", MEMORY, products]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    first, more = map(float, result.stdout.split())
+    assert first < 150
+    assert more < 120
