@@ -90,7 +90,7 @@ def main(steps: int = 400, sentences: int = 6500) -> dict[str, tuple[float, ...]
             model, loss = small_model(corpus, is_causal=causal), float("nan")
             if objective:
                 data = PretrainingDataSettings(objective=objective, **DATA)
-                loss = fit(model, corpus, data, steps)["held_out_mlm_loss"]
+                loss = fit(model, corpus, data, steps)["held_out_loss"]
             hidden = hidden_loss(model, corpus, texts[:500], masked=objective == "mlm")
             known = (kind_known(model, corpus, clue, np.random.default_rng(2)) for clue in (0, 2))
             found[name] = (loss, hidden, *known)
