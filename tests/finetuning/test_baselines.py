@@ -663,16 +663,18 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
 def test_a_model_above_its_baseline_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metadata = ModelMetadata(
         task="classification",
-        scores={"accuracy": 0.91},
+        scores={"accuracy": 0.61},
         training={"dev_examples": 40},
-        baseline={"name": BAG, "metric": "accuracy", "score": 0.9, "examples": 40, "p_value": 0.8},
+        baseline={"name": BAG, "metric": "accuracy", "score": 0.6, "examples": 40, "p_value": 0.8},
     )
     assert weakness_of(metadata) == ""  # 40 examples cannot tell
     many = dataclasses.replace(metadata, baseline={**(metadata.baseline or {}), "examples": 400})
     assert "only within noise" in weakness_of(many)
     assert weakness_of(dataclasses.replace(many, baseline={**(many.baseline or {}), "p_value": 0.01})) == ""
-    equal = dataclasses.replace(metadata, baseline={**(metadata.baseline or {}), "score": 0.91})
-    assert "not better than the baseline 'bag of words': accuracy 0.91 against 0.91" in weakness_of(equal)
+    easy = dataclasses.replace(many, scores={"accuracy": 1.0}, baseline={**(many.baseline or {}), "score": 1.0})
+    assert weakness_of(easy) == ""
+    below = dataclasses.replace(metadata, baseline={**(metadata.baseline or {}), "score": 0.75})
+    assert "not better than the baseline 'bag of words': accuracy 0.61 against 0.75" in weakness_of(below)
     for broken in ({"name": 3}, {"score": "x", "metric": []}, {"score": float("nan"), "metric": "accuracy"}):
         assert weakness_of(dataclasses.replace(metadata, baseline=broken)) == ""
 

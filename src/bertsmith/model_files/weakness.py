@@ -1,7 +1,7 @@
 """Whether the recorded scores of a fine-tuned model speak against its answers, in one sentence.
 
 A model answers every text, however little it has learned, and its probabilities do not say so. Its scores are in its
-metadata: it is weak if it gives one answer to everything, if a baseline scores as high, or if most of its answers to
+metadata: it is weak if it gives one answer to everything, if a baseline scores higher, or if most of its answers to
 questions, or most entities, were wrong or missing.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from bertsmith.model_files.metadata import METADATA, ModelMetadata, read_metadata
 
 _LEVEL = 0.05  # p-value from which a difference is within noise
+_GOOD = 0.9  # share of the highest score from which a tie says that the task is easy, not that the model is weak
 _TELLING = 100  # dev examples; fewer can hardly tell a model from a baseline, which says little about the model
 
 
@@ -58,10 +59,11 @@ def _against_baseline(metadata: ModelMetadata) -> list[str]:
     if score is None or model is None:
         return []
     both = f"the baseline {str(baseline.get('name'))!r}: {metric.replace('_', ' ')} {model:.3g} against {score:.3g}"
-    if model <= score:
+    if model < score:
         return [f"it was not better than {both}"]
     p_value, examples = _number(baseline, "p_value"), _number(baseline, "examples")
-    if p_value is not None and p_value >= _LEVEL and (examples or 0) >= _TELLING:
+    highest = 100 if metadata.task == "span" else 1
+    if p_value is not None and p_value >= _LEVEL and (examples or 0) >= _TELLING and model < _GOOD * highest:
         return [f"it was better only within noise than {both}"]
     return []
 
