@@ -86,6 +86,24 @@ def test_token_ids_are_the_text_that_they_spell(models: dict[str, Model]) -> Non
     serve(models, script)
 
 
+def test_token_ids_are_used_as_they_are(models: dict[str, Model]) -> None:
+    """Decoded and tokenized again, most of these rows would be others."""
+    model = models["novels"]
+    size, most = len(model.tokenizer.vocabulary), model.embed_length - 2
+
+    async def script(client: Client) -> None:
+        rows = [list(range(size)), list(reversed(range(size))), [model.tokenizer.vocabulary.unk_id]]
+        reply = await client.post("/v1/embeddings", {"model": "novels", "input": rows})
+        values = [entry["embedding"] for entry in reply.json["data"]]
+        assert np.allclose(values, model.embed_ids(rows), atol=1e-5)
+        assert reply.json["usage"]["prompt_tokens"] == sum(map(len, rows)) + 2 * len(rows)
+        assert reply.json["usage"]["tokens_cut"] == 0
+        long = await client.post("/v1/embeddings", {"model": "novels", "input": [1] * (most + 1)})
+        assert (long.status, "token ids in text 1" in long.json["error"]["message"]) == (422, True)
+
+    serve(models, script)
+
+
 def test_vectors_can_be_shortened(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         asked = {"model": "novels", "input": ["the film", "a"]}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bertsmith.datasets.examples import Example, empty_texts_note, is_blank
 from bertsmith.encoding.row_encoder import RowEncoder
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.completion import Completion
 from bertsmith.inference.perplexity import Perplexity
 from bertsmith.inference.predictor import Predictor
@@ -49,6 +49,7 @@ from bertsmith.tasks.settings import WINDOWED
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
+from bertsmith.text.encoded import Encoded
 from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
@@ -315,6 +316,49 @@ class Model:
             vectors, cut = embedder.embed_counting(checked_texts(texts))
         warn_cut(*cut_counts(cut.tolist()))
         return vectors
+
+    def embed_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> Vectors:
+        """One vector for the pieces of each text, given as ids without [CLS] and [SEP], float32 [E, D].
+
+        Args:
+            rows: ids of this model's vocabulary.
+            prompt: see `embed`.
+
+        Raises:
+            InputError: an id is not in the vocabulary, a text has too many pieces, or a prompt, which is text, would
+                have to precede them.
+        """
+        self.check_ids(rows, prompt=prompt)
+        with silently():
+            return self._embedder_of(None, None, prompt).embed_encoded(Encoded.from_rows(rows))[0]
+
+    def check_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> None:
+        """Returns if `embed_ids` takes these rows; raises the same errors."""
+        embedder, most = (
+            self._embedder_of(None, None, prompt),
+            self.embed_length - self.tokenizer.template.num_special(1),
+        )
+        size = len(self.tokenizer.vocabulary)
+        for number, row in enumerate(rows, start=1):
+            wrong = next((id for id in row if not 0 <= id < size), None)
+            if wrong is not None:
+                raise InputError(
+                    expected=f"token ids up to {size - 1:,}",
+                    found=f"{wrong:,} in text {number}",
+                    fix="send texts instead",
+                )
+            if len(row) > most:
+                raise InputError(
+                    expected=f"at most {most:,} token ids in text {number}, as the model reads",
+                    found=f"{len(row):,}",
+                    fix="send fewer, or the text",
+                )
+        if embedder.prompt:
+            raise InputError(
+                expected=f"texts for a model with the prompt {embedder.prompt!r}",
+                found="token ids",
+                fix="send texts, or name the prompt none",
+            )
 
     def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":
         """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.

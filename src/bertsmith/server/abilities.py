@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from bertsmith.library.model import Model
 
 
+EMBED_IDS = "embed_ids"  # the ability to embed texts that are sent as token ids
+
+
 @dataclasses.dataclass(frozen=True)
 class Ability:
     """Something that models can do.
@@ -84,6 +87,7 @@ ABILITIES: Mapping[str, Ability] = {
     },
     "choose": Ability(_method("choose"), _endings, cut="answer"),
     "embed": Ability(_method("embed"), _each, cut="length"),
+    EMBED_IDS: Ability(_method(EMBED_IDS), _each),
     "rerank": Ability(_rerank, _passages, cut="length"),
     "attention": Ability(_look, _each),
     "pieces": Ability(_pieces, _each),
@@ -104,7 +108,9 @@ def cut_by_answers(ability: str, answers: Sequence[Any]) -> int:
 
 def characters(items: Sequence[Any]) -> int:
     """The total number of characters in some items."""
-    return sum(len(item) if isinstance(item, str) else characters(item) for item in items)
+    return sum(
+        len(item) if isinstance(item, str) else 1 if isinstance(item, int) else characters(item) for item in items
+    )
 
 
 def tokens_of(model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None) -> list[list[int]]:
@@ -113,6 +119,8 @@ def tokens_of(model: "Model", ability: str, items: Sequence[Any], prompt: str | 
     Args:
         prompt: the prompt of the request, for vectors.
     """
+    if ability == EMBED_IDS:
+        return [[len(row) + model.tokenizer.template.num_special(1)] for row in items]
     rows = ABILITIES[ability].rows(model, items)
     read_by = "pieces" if ability in OF_ALL else ability
     lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by, prompt=prompt))

@@ -11,7 +11,9 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
+from bertsmith.errors import BertsmithError
 from bertsmith.server import answer_size, language_schemas, schemas
+from bertsmith.server.abilities import EMBED_IDS
 from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
 from bertsmith.server.held import Lease
@@ -184,7 +186,11 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     width = host.model.width
     if body.dimensions is not None and body.dimensions > width:
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
-    texts = await _texts_of_input(service, body.input, host.model.tokenizer)
+    is_one = isinstance(body.input, str) or isinstance(body.input[0], int)
+    texts: list[Any] = [body.input] if is_one else list(body.input)
+    if not isinstance(texts[0], str):
+        ability = EMBED_IDS
+        await asyncio.to_thread(_require_ids, service, host.model, texts, body.prompt_name)
     size = answer_size.vectors(host.model, len(texts), packed=body.encoding_format == "base64")
     options = () if body.prompt_name is None else (("prompt", body.prompt_name),)
     work = await service.work(request, host, ability, texts, size, options)
@@ -193,26 +199,22 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
-async def _texts_of_input(service: Service, given: Any, tokenizer: Any) -> list[str]:
-    """The texts, decoded from token ids if necessary.
+def _require_ids(service: Service, model: Any, rows: Sequence[Sequence[int]], prompt: str | None) -> None:
+    """Refuses token ids that the model cannot read.
 
     Raises:
-        RefusalError: an id is not in the vocabulary, or there are too many ids.
+        RefusalError: 413, there are more than a request may have; 422, one is not in the vocabulary, or a text has more
+            than the model reads.
     """
-    if isinstance(given, str):
-        return [given]
-    if isinstance(given[0], str):
-        return list(given)
-    rows = [given] if isinstance(given[0], int) else given
-    count, size = sum(map(len, rows)), len(tokenizer.vocabulary)
+    count = sum(map(len, rows))
     if count > service.settings.max_tokens:
         raise RefusalError(
             413, f"the request has {count:,} tokens; the limit is {service.settings.max_tokens:,}; split it"
         )
-    largest = max(map(max, rows))
-    if largest >= size:
-        raise RefusalError(422, f"input: expected token ids up to {size - 1:,}; found {largest:,}; send texts instead")
-    return await asyncio.to_thread(lambda: [tokenizer.decode(row) for row in rows])
+    try:
+        model.check_ids(rows, prompt=prompt)
+    except BertsmithError as error:
+        raise RefusalError(422, f"input: {error}") from None
 
 
 @_post("/predict", schemas.PredictAsked, schemas.PredictReply)

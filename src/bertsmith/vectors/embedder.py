@@ -172,16 +172,20 @@ class Embedder:
 
     def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
         """One vector per text, float32 [E, width], and the number of tokens truncated from each, int64 [E]."""
-        if not len(texts):
+        return self.embed_encoded(self.encode(texts))
+
+    def embed_encoded(self, encoded: Encoded) -> tuple[Vectors, Ints]:
+        """The same for texts that are encoded already, prompt included."""
+        if not len(encoded):
             return np.empty((0, self.width), dtype=np.float32), np.empty(0, dtype=np.int64)
-        encoder, encoded = self.encoder, self.encode(texts)
+        encoder = self.encoder
         rows = pack_rows(
             encoded,
             template=encoder.tokenizer.template,
             max_length=self.max_length,
             model_limit=encoder.model.max_tokens,
         )
-        self.texts += len(texts)
+        self.texts += len(encoded)
         self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
