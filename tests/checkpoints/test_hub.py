@@ -19,6 +19,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import InputError
+from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.names import TOKENIZER_FILES
+from bertsmith.model_files.tokenizer_files import read_pipeline
+from tasks.architecture_samples import tokenizer_of, write_byte_level
 
 ID = "google-bert/bert-base-uncased"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -159,6 +163,37 @@ def test_the_pooling_of_sentence_transformers_is_fetched_too(hub, tmp_path):
     assert (folder / "modules.json").is_file()
     assert (folder / "sentence_bert_config.json").is_file()
     assert [file.name for file in (folder / "1_Pooling").iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer/"])
+def test_every_file_that_a_tokenizer_is_read_from_is_fetched(hub, tmp_path, place):
+    there = hub.models[ID] / place
+    there.mkdir(exist_ok=True)
+    for name in (*TOKENIZER_FILES, "chat_template.jinja", "tokenizer.model.bak"):
+        (there / name).write_text("{}")
+    if place:
+        for name in ("config.json", "model.safetensors"):
+            (there.parent / name).rename(there / name)
+        (there.parent / "2_Dense").mkdir()
+        (there.parent / "2_Dense" / "pytorch_model.bin").write_bytes(b"small")
+    folder = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint) / place
+    names = {file.name for file in folder.iterdir()}
+    assert names >= {*TOKENIZER_FILES, "config.json", "model.safetensors"}
+    assert not names & {"chat_template.jinja", "tokenizer.model.bak"}
+    assert not place or (folder.parent / "2_Dense" / "pytorch_model.bin").is_file()
+
+
+def test_byte_pairs_without_a_tokenizer_file_are_read_as_from_a_local_folder(hub, tmp_path):
+    there = hub.models[ID]
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (there / name).unlink()
+    write_byte_level(there)
+    (there / "config.json").write_text(json.dumps({"model_type": "roberta"}))
+    (there / "added_tokens.json").write_text(json.dumps({"[WORLD]": len(tokenizer_of("roberta").vocabulary)}))
+    local, _ = read_pipeline(there, ModelMetadata())
+    fetched, _ = read_pipeline(resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint), ModelMetadata())
+    assert local.tokenize("the [WORLD] film")[1] == "[WORLD]"
+    assert fetched.tokenize("the [WORLD] film") == local.tokenize("the [WORLD] film")
 
 
 def test_nothing_is_sent_about_the_machine(hub, tmp_path):

@@ -13,6 +13,7 @@ from bertsmith.addresses import address_of
 from bertsmith.downloads import kept_copy, local_copy
 from bertsmith.errors import InputError, nearest_path
 from bertsmith.model_files.metadata import CODE, WEIGHT_FILES
+from bertsmith.model_files.names import TOKENIZER_FILES
 
 STARTER = "starter"
 """The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""
@@ -22,19 +23,17 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,9
 
 _CACHED = re.compile(r"models--(.+?)--(.+)")  # the folder of a model in the cache of the hub
 
+_MODULE = "[0-9]_*/"  # the folder of a module of sentence-transformers
+_OF_ENCODER = ("config.json", *TOKENIZER_FILES, "sentence_bert_config.json")
 TEXT_FILES = (
-    "config.json",
     "bertsmith.json",
-    "vocab.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
     CODE,
     # How sentence-transformers pools; without these files the vectors would silently differ.
     "modules.json",
-    "sentence_bert_config.json",
     "config_sentence_transformers.json",
-    "[0-9]_*/config.json",
+    *(f"{folder}{name}" for folder in ("", _MODULE) for name in _OF_ENCODER),
+    "[1-9]_*/model.safetensors",  # of a layer after the encoder, a small file in either format
+    "[1-9]_*/pytorch_model.bin",
 )
 # The second is requested only if the first finds nothing.
 WEIGHT_PATTERNS = (
@@ -131,8 +130,11 @@ def resolve(
     offline = offline or constants.HF_HUB_OFFLINE
     folder = Path(source)
     for patterns in WEIGHT_PATTERNS:
-        folder = _fetch(str(source), [*TEXT_FILES, *patterns], cache, endpoint, revision, offline)
-        if (folder / "config.json").is_file() and any((folder / name).exists() for name in WEIGHT_FILES):
+        wanted = [*TEXT_FILES, *patterns, *(f"{_MODULE}{name}" for name in patterns)]
+        folder = _fetch(str(source), wanted, cache, endpoint, revision, offline)
+        is_whole = (folder / "config.json").is_file()
+        places = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
+        if any((place / name).exists() for place in places for name in WEIGHT_FILES):
             return folder
     absent = [name for name in ("config.json", "model.safetensors") if not (folder / name).exists()]
     raise InputError(

@@ -16,10 +16,10 @@ from typing import Any
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import read_json
+from bertsmith.model_files.names import ALBERT_FILE, SWITCHES, XLM_ROBERTA_FILE
 from bertsmith.model_files.row_json import BYTE_LEVEL, added_json, template_json
 from bertsmith.text.vocabulary import SpecialPieces
 
-ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"
 _UNIGRAM = 1  # TrainerSpec.model_type
 _MARK = "\u2581"
 _NUMBER_WITH_COMMA = re.compile(r"(?s).*\d,")
@@ -34,7 +34,7 @@ def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     Raises:
         CheckpointError, InputError: a file is damaged.
     """
-    path, config = folder / ALBERT_FILE, folder / "tokenizer_config.json"
+    path, config = folder / ALBERT_FILE, folder / SWITCHES
     if not path.exists():
         return None
     settings = read_json(config) if config.exists() else {}

@@ -15,18 +15,12 @@ from typing import Any, NamedTuple
 from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import read_object
 from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
+from bertsmith.model_files.names import ADDED_TOKENS, PIPELINE, SPECIAL_MAP, SWITCHES
 from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN
 from bertsmith.model_files.sentencepiece_file import OF_ALBERT, albert_steps, unigram_json, xlm_roberta_template
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, UNK, SpecialPieces
 
-_CONFIG, _MAP, _ADDED, PIPELINE = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.json",
-)
-FILES = (_CONFIG, _MAP, _ADDED, PIPELINE)
 _NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _GENERAL = ("PreTrainedTokenizer", "TokenizersBackend")
@@ -192,7 +186,7 @@ def class_of(folder: Path) -> TokenizerClass | None:
         CheckpointError: it is a class that is unknown here.
         InputError: a file is damaged.
     """
-    model, config = read_object(folder / "config.json"), read_object(folder / _CONFIG)
+    model, config = read_object(folder / "config.json"), read_object(folder / SWITCHES)
     kind = model.get("model_type")
     if kind == "modernbert":
         return None
@@ -204,7 +198,7 @@ def class_of(folder: Path) -> TokenizerClass | None:
         return None
     if name not in _CLASSES:
         raise CheckpointError(
-            expected=f"a tokenizer_class in '{folder / _CONFIG}' whose rules are known here",
+            expected=f"a tokenizer_class in '{folder / SWITCHES}' whose rules are known here",
             found=name,
             fix="tokenize with the tool of the model and train here, or choose another model",
         )
@@ -224,8 +218,8 @@ def described(folder: Path, file: Json) -> Json:
         InputError, VocabularyError: a file is damaged.
     """
     chosen, source = class_of(folder), f"'{folder / PIPELINE}'"
-    config = read_object(folder / _CONFIG)
-    switches = Switches(config, folder / _CONFIG)
+    config = read_object(folder / SWITCHES)
+    switches = Switches(config, folder / SWITCHES)
     _require_followed(switches, file, folder)
     is_file = (folder / PIPELINE).exists()
     tokens = _Named(folder, config, file if is_file else {}, {} if chosen is None else chosen.tokens)
@@ -234,7 +228,7 @@ def described(folder: Path, file: Json) -> Json:
         kind = kind_of_pieces(file["model"])
         if kind != chosen.model:
             raise CheckpointError(
-                expected=f"{chosen.model} pieces in {source}, as its tokenizer_class in {_CONFIG} has",
+                expected=f"{chosen.model} pieces in {source}, as its tokenizer_class in {SWITCHES} has",
                 found=str(kind),
                 fix="correct the tokenizer_class",
             )
@@ -287,7 +281,7 @@ def special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
     Raises:
         InputError, VocabularyError: a file is damaged.
     """
-    config = read_object(folder / _CONFIG)
+    config = read_object(folder / SWITCHES)
     return _Named(folder, config, {}, {f"{name}_token": piece for name, piece in usual._asdict().items()}).special
 
 
@@ -307,13 +301,13 @@ class _Named:
     """
 
     def __init__(self, folder: Path, config: Json, file: Json, usual: Mapping[str, str]) -> None:
-        said, place = dict(config), f"'{folder / _CONFIG}'"
+        said, place = dict(config), f"'{folder / SWITCHES}'"
         extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or ()
         listed: dict[int, Json] = {}
         if "added_tokens_decoder" in config:
             listed = {int(id): _token(entry, place) for id, entry in _pairs(config["added_tokens_decoder"], place)}
         else:
-            special_map = read_object(folder / _MAP)
+            special_map = read_object(folder / SPECIAL_MAP)
             said |= {
                 name: {**value, "special": True, "normalized": value.get("normalized", False)}
                 if isinstance(value, dict)
@@ -322,10 +316,10 @@ class _Named:
             }
             extra = [*extra, *special_map.get("extra_special_tokens", ())] if not isinstance(extra, dict) else extra
             special = {content_of(said.get(name)) for name in _NAMES} | set(map(content_of, extra))
-            for content, id in read_object(folder / _ADDED).items():
+            for content, id in read_object(folder / ADDED_TOKENS).items():
                 is_special = content in special
                 if type(id) is not int:
-                    raise _damaged(f"'{folder / _ADDED}'", id)
+                    raise _damaged(f"'{folder / ADDED_TOKENS}'", id)
                 listed[id] = _token({"content": content, "special": is_special, "normalized": not is_special}, place)
             for entry in file.get("added_tokens") or ():
                 listed[int(entry["id"])] = _token(entry, f"'{folder / PIPELINE}'")

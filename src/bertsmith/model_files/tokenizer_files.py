@@ -13,9 +13,9 @@ from bertsmith.errors import ConfigError, VocabularyError
 from bertsmith.files import read_object, regular_bytes, require_file
 from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
 from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.names import MERGES, PIECES, PIPELINE, SWITCHES, VOCABULARY
 from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN, template_json
 from bertsmith.model_files.tokenizer_classes import (
-    PIPELINE,
     Switches,
     bert_rules,
     class_of,
@@ -59,7 +59,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
         CheckpointError: the description cannot be run.
         InputError, ConfigError: a file is damaged.
     """
-    path, lines = folder / PIPELINE, folder / "vocab.txt"
+    path, lines = folder / PIPELINE, folder / VOCABULARY
     file, notes = read_object(path), list[str]()
     vocabulary = Vocabulary.load(lines) if lines.exists() else None
     source, recorded = f"'{path if file else lines}'", _recorded_rules(folder, metadata)
@@ -112,7 +112,7 @@ def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) ->
     Raises:
         InputError, ConfigError: a file is damaged.
     """
-    recorded, path = _recorded_rules(folder, metadata), folder / "tokenizer_config.json"
+    recorded, path = _recorded_rules(folder, metadata), folder / SWITCHES
     if recorded is not None:
         return recorded, []
     switches = Switches(read_object(path), path)
@@ -164,7 +164,7 @@ def read_tokenizer(
     Raises:
         BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
-    file, lines = read_object(folder / PIPELINE), folder / "vocab.txt"
+    file, lines = read_object(folder / PIPELINE), folder / VOCABULARY
     model = _model_of(file, folder) if file else {}
     kind = model.get("type")
     if kind is None and not file and lines.exists() and CLS.encode() not in regular_bytes(lines).splitlines():
@@ -177,7 +177,7 @@ def read_tokenizer(
         return read_pipeline(folder, metadata, BYTE_LEVEL._replace(unk=UNK))
     if kind == "WordPiece" or (not file and lines.exists()):
         return read_wordpiece(folder, metadata)
-    if (kind == "BPE" and model.get("end_of_word_suffix")) or (not file and _marks_ends(folder / "vocab.json")):
+    if (kind == "BPE" and model.get("end_of_word_suffix")) or (not file and _marks_ends(folder / PIECES)):
         return read_gpt_tokenizer(folder, metadata)
     return read_pipeline(folder, metadata, usual, describe)
 
@@ -220,7 +220,7 @@ def read_pipeline(
     if not file:
         special = special_named(folder, usual)
         older = None if describe is None else describe(folder)
-        vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+        vocabulary, merges = folder / PIECES, folder / MERGES
         if older is not None:
             source, file = older
         elif vocabulary.exists() and merges.exists():
@@ -248,11 +248,11 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     Raises:
         BertsmithError: as for `read_wordpiece` and `read_pipeline`.
     """
-    description, vocabulary = read_object(folder / PIPELINE), folder / "vocab.json"
+    description, vocabulary = read_object(folder / PIPELINE), folder / PIECES
     source = folder / PIPELINE
-    if not description and vocabulary.exists() and not (folder / "vocab.txt").exists():
-        require_file(folder / "merges.txt", "the merges of the vocabulary next to it")
-        description, source = gpt_json(read_object(vocabulary), _lines(folder / "merges.txt")), vocabulary
+    if not description and vocabulary.exists() and not (folder / VOCABULARY).exists():
+        require_file(folder / MERGES, "the merges of the vocabulary next to it")
+        description, source = gpt_json(read_object(vocabulary), _lines(folder / MERGES)), vocabulary
     model = description.get("model")
     if not (isinstance(model, dict) and model.get("type") == "BPE"):
         return read_tokenizer(folder, metadata)
