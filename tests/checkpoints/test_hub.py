@@ -192,7 +192,7 @@ def test_byte_pairs_without_a_tokenizer_file_are_read_as_from_a_local_folder(hub
     (there / "added_tokens.json").write_text(json.dumps({"[WORLD]": len(tokenizer_of("roberta").vocabulary)}))
     local, _ = read_pipeline(there, ModelMetadata())
     fetched, _ = read_pipeline(resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint), ModelMetadata())
-    assert local.tokenize("the [WORLD] film")[1] == "[WORLD]"
+    assert "[WORLD]" in local.tokenize("the [WORLD] film")
     assert fetched.tokenize("the [WORLD] film") == local.tokenize("the [WORLD] film")
 
 

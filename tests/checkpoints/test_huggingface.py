@@ -15,6 +15,7 @@ from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.heads.task_head import Head
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.model.our_names import plain
@@ -263,6 +264,21 @@ def test_a_word_table_may_have_more_rows_than_pieces_if_their_number_is_round(tm
     assert config.vocab_size > len(PIECES)
     write_model_folder(tmp_path / "x", config=config, tensors=tiny_tensors(config), tokenizer=tokenizer)
     assert "never used" in read_model_folder(tmp_path / "x").report.notes[0]
+
+
+def test_rows_beyond_the_pieces_are_read_and_never_predicted(tmp_path, config, tokenizer):
+    """As after `resize_token_embeddings`; whatever the rows hold."""
+    config = dataclasses.replace(config, vocab_size=len(PIECES) + 35)
+    tensors = tiny_tensors(config, "mlm")
+    tensors["mlm.bias"][len(PIECES) :] = 1000.0
+    spare = WordPieceTokenizer(Vocabulary(PIECES, has_ids=True), tokenizer.rules)
+    write_model_folder(tmp_path / "x", config=config, tensors=tensors, tokenizer=spare)
+    notes = read_model_folder(tmp_path / "x").report.notes
+    assert (
+        notes[0] == f"the word table has {len(PIECES) + 35} rows for {len(PIECES)} pieces; the last 35 are never used"
+    )
+    ((filled,),) = load_pretraining_heads(tmp_path / "x").fill_texts(["the [MASK]"], top=len(PIECES))
+    assert sorted(filling.piece for filling in filled) == sorted(PIECES)
 
 
 def test_altered_files_are_noticed_when_verified(folder):

@@ -19,6 +19,8 @@ from bertsmith.text.vocabulary import Vocabulary
 
 # A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
+# If the ids of the pieces are stated, it may have so many more rows, or this share of the pieces.
+_MOST_SPARE, _SHARE_SPARE = 128, 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,9 @@ def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -
     pieces, rows = len(vocabulary), config.vocab_size
     if pieces == rows:
         return None
-    if pieces < rows and any(-(-pieces // height) * height == rows for height in ROUND_HEIGHTS):
+    is_rounded = any(-(-pieces // height) * height == rows for height in ROUND_HEIGHTS)
+    most = max(_MOST_SPARE, _SHARE_SPARE * pieces) if vocabulary.has_ids else 0
+    if pieces < rows and (is_rounded or rows - pieces <= most):
         return f"the word table has {rows} rows for {pieces} pieces; the last {rows - pieces} are never used"
     raise VocabularyError(
         expected=f"{rows} pieces in the vocabulary of {source}, as the configuration says",

@@ -190,7 +190,7 @@ class PretrainedPredictor:
             logits = self.engine.compute(part, MASKED_LM)
             row_of_mask = np.repeat(chosen, masks_per_row[chosen]).tolist()
             require_finite(logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
-            best, chances = most_probable(logits, min(top, len(vocabulary)))
+            best, chances = most_probable(logits[:, : len(vocabulary)], min(top, len(vocabulary)))
             for row, ids, values in zip(row_of_mask, best.tolist(), chances.tolist(), strict=True):
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]

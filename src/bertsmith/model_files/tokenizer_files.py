@@ -61,6 +61,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
     """
     path, lines = folder / PIPELINE, folder / VOCABULARY
     file, notes = read_object(path), list[str]()
+    has_ids = bool(file)
     vocabulary = Vocabulary.load(lines) if lines.exists() else None
     source, recorded = f"'{path if file else lines}'", _recorded_rules(folder, metadata)
     if not file and vocabulary is None:
@@ -78,7 +79,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
             fix="remove the file that does not belong to the model",
         )
     special = special_named(folder, SPECIAL_PIECES)
-    rows = Vocabulary(pieces, special=special, source=source, whole=whole)
+    rows = Vocabulary(pieces, special=special, source=source, whole=whole, has_ids=has_ids)
     stated = rules_of(description) if recorded is None else recorded
     if stated is None or not (special == SPECIAL_PIECES and _has_rows_of_bert(description, source)):
         return PipelineTokenizer(description, special, source=source), notes

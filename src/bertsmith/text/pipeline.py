@@ -50,7 +50,7 @@ class PipelineTokenizer(Tokenizer):
         by_id = {id: piece for piece, id in pieces.items()}
         # Ids without a piece occur if the size of the table was rounded up; they are never produced.
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
-        self.vocabulary = Vocabulary(names, special=special, source=source)
+        self.vocabulary = Vocabulary(names, special=special, source=source, has_ids=True)
         self.rules = _rules(description)
         self.template = template_of(description.get("post_processor"), source)
 

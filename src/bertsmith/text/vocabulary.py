@@ -53,6 +53,7 @@ class Vocabulary:
         special: the special pieces.
         source: the name of this vocabulary in error messages, such as the path of its file.
         whole: number of pieces at the end that are never part of a word: added tokens that are no WordPieces.
+        has_ids: whether the file states the ids; if they are line numbers, a missing line would change them.
 
     Raises:
         VocabularyError: a special piece is missing, or a piece is empty, occurs twice or contains a line end.
@@ -65,9 +66,10 @@ class Vocabulary:
         special: SpecialPieces = SPECIAL_PIECES,
         source: str = "the vocabulary",
         whole: int = 0,
+        has_ids: bool = False,
     ) -> None:
         self.pieces = tuple(pieces)
-        self.special, self.whole = special, whole
+        self.special, self.whole, self.has_ids = special, whole, has_ids
         self.index = {piece: id for id, piece in enumerate(self.pieces)}
         _check(self.pieces, self.index, special, source)
         # What the vocabulary does not have is unknown to it.
