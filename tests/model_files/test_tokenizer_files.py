@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 from pathlib import Path
 
@@ -182,6 +183,17 @@ def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(VocabularyError, match="each once"):
         read_wordpiece(tmp_path, ModelMetadata())
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+)
+def test_a_pipe_in_place_of_a_file_is_refused_instead_of_waited_for(tmp_path, name):
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="a device or a pipe"):
+        read_tokenizer(tmp_path, ModelMetadata())
 
 
 @pytest.mark.parametrize(

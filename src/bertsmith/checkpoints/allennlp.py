@@ -35,7 +35,7 @@ from bertsmith.encoders.character_cnn import (
 )
 from bertsmith.encoders.elmo import NAMES, ElmoConfig
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.files import read_json
+from bertsmith.files import read_json, regular_bytes
 from bertsmith.model.parameter_names import Match
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import counted
@@ -284,7 +284,7 @@ def _read_vocabulary(folder: Path) -> tuple[Vocabulary, list[str]]:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        return regular_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise VocabularyError(
             expected=f"UTF-8 in '{path}'",

@@ -21,7 +21,7 @@ from bertsmith.checkpoints.transformers_folder import opening_of
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import CheckpointError, ConfigError, InputError
-from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.files import atomic_folder, read_json, regular_bytes, require_file, write_json, write_text
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.our_names import BLOCKS, OWN_HEAD, READER, whole
 from bertsmith.model.parameter_names import Match
@@ -268,7 +268,7 @@ def find_prefix(source: Path | str) -> Path:
 def _latest(path: Path) -> str | None:
     """The name on the first line of a TensorFlow `checkpoint` file."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = regular_bytes(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
     name, _, value = lines[0].partition(":") if lines else ("", "", "")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import read_json
+from bertsmith.files import read_json, regular_bytes
 from bertsmith.model_files.names import ALBERT_FILE, SWITCHES, XLM_ROBERTA_FILE
 from bertsmith.model_files.row_json import BYTE_LEVEL, added_json, template_json
 from bertsmith.text.vocabulary import SpecialPieces
@@ -79,7 +79,7 @@ def read_sentencepiece(path: Path) -> SentencePieceFile:
     """
     pieces, charsmap, kind = list[tuple[str, float]](), b"", _UNIGRAM
     try:
-        for field, value in _fields(path.read_bytes()):
+        for field, value in _fields(regular_bytes(path)):
             if field == 1 and isinstance(value, bytes):
                 found = dict(_fields(value))
                 text, score = found[1], found.get(2, 0)
