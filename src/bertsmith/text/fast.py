@@ -57,6 +57,7 @@ _ROUNDS = (1, 2, 4, 8, 16, 32)
 _MARK = "\U0010ffff"
 # With fewer words to encode, threads cost more than they save.
 _WORTH_SHARING = 2000
+_MOST_BYTES = 96 << 20  # of the cache, besides its last growth
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
@@ -108,13 +109,18 @@ class FastEncoder:
         parts: list[tuple[Ids, Offsets]] = []
         with self._lock, _Workers(self._threads) as workers:
             for group in _groups(batches(texts)):
-                if self._remembered > self._cache_entries:
+                if self._remembered > self._cache_entries or self._bytes > _MOST_BYTES:
                     self._forget()
                 blocks = list(itertools.chain.from_iterable(workers.map(blocks_of, group)))
                 found = workers.map(self._look_up, blocks)
                 self._work_out_missing(found, workers)
                 parts += workers.map(self._put_in_a_row, found)
             return _join(parts, workers)
+
+    @property
+    def _bytes(self) -> int:
+        """The bytes of the cache."""
+        return self._pieces.ids.nbytes + sum(table.nbytes for table in self._memory)
 
     def _forget(self) -> None:
         self._remembered = 0

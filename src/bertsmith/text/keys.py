@@ -111,6 +111,11 @@ class KeyTable:
         self._words = [np.zeros(size, dtype=np.uint64) for _ in range(self.width)]
         self._values = np.zeros(size, dtype=np.int32)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the table."""
+        return self._values.nbytes + sum(words.nbytes for words in self._words)
+
     def find(self, keys: Keys, *, ignore: Integers | None = None) -> tuple[Values, Integers]:
         """(values int32 [n], indices of the keys that were not found); the value of such a key is undefined.
 

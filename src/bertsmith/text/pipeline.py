@@ -20,7 +20,7 @@ from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
 from bertsmith.text.text_rules_json import rules_in
-from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer, say_special
 from bertsmith.text.unigram import UnigramPipeline
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
@@ -126,6 +126,9 @@ class PipelineTokenizer(Tokenizer):
     def _encodings(self, texts: list[str], special_tokens: SpecialTokens) -> list[Any]:
         tokenizer = self._reads_special if special_tokens else self._tokenizer
         spelled = [self._spelled(text, special_tokens) for text in texts]
+        if special_tokens:
+            named = [piece for piece in self.vocabulary.special if piece]
+            say_special(self, (piece for piece in named if any(piece in text for text in spelled)), special_tokens)
         return list(tokenizer.encode_batch(spelled, add_special_tokens=False))
 
     @functools.cached_property

@@ -137,6 +137,32 @@ def warn_of_casing(tokenizer: Tokenizer, place: object) -> None:
         warn(f"'{place}': {problem}")
 
 
+def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: SpecialTokens) -> None:
+    """Says that special pieces in a text became special tokens, as they do in `transformers`.
+
+    Said once in a process for each vocabulary. A mask is no surprise where masks are filled.
+
+    Args:
+        tokenizer: of the text.
+        pieces: the added tokens that were found.
+        special_tokens: how the text is read, see `Tokenizer.encode_batch`.
+    """
+    special = tokenizer.vocabulary.special
+    known = {piece for piece in special if piece} - ({special.mask} if special_tokens is True else set())
+    surprising = sorted(known.intersection(pieces))
+    if surprising and tokenizer.vocabulary.digest not in _said_of_specials():
+        _said_of_specials().add(tokenizer.vocabulary.digest)
+        warn(
+            f"{' and '.join(surprising)} in a text is read as a special token, as transformers does, not as characters"
+        )
+
+
+@functools.cache
+def _said_of_specials() -> set[str]:
+    """The vocabularies that this was said of, by digest; the set of this process."""
+    return set()
+
+
 @functools.cache
 def _said_of_casing() -> set[tuple[str, str]]:
     """The vocabularies that a warning was about, by digest, each with the problem; the set of this process."""

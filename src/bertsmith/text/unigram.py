@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 from bertsmith.errors import CheckpointError
+from bertsmith.text.bounded import BoundedCache
 from bertsmith.text.charsmap import (
     Step,
     attaches,
@@ -25,6 +26,7 @@ from bertsmith.text.charsmap import (
 
 _UNKNOWN_PENALTY = 10.0  # nats below the least probable piece
 _MOST_CACHED, _LONGEST_CACHED = 2**17, 64  # words, and characters of a word
+_ENTRY_BYTES, _CUT_BYTES = 200, 150
 _SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # the property White_Space of Unicode
 _NO_SPACE = re.compile(f"[^{_SPACES}]+")
 
@@ -58,7 +60,7 @@ class Unigram:
         for piece in self._ids:
             lengths.setdefault(piece[0], set()).add(len(piece))
         self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}  # of the pieces, by beginning
-        self._cache: dict[str, tuple[Cut, ...]] = {}
+        self._cache = BoundedCache[str, tuple[Cut, ...]](_MOST_CACHED)
 
     def cut(self, word: str) -> tuple[Cut, ...]:
         """The most probable pieces of a word; consecutive characters without a piece are one unknown piece."""
@@ -66,9 +68,7 @@ class Unigram:
         if result is None:
             result = tuple(self._best(word))
             if len(word) <= _LONGEST_CACHED:
-                if len(self._cache) >= _MOST_CACHED:
-                    self._cache = {}
-                self._cache[word] = result
+                self._cache.put(word, result, _ENTRY_BYTES + 2 * len(word) + _CUT_BYTES * len(result))
         return result
 
     def _best(self, word: str) -> list[Cut]:
@@ -160,7 +160,7 @@ class UnigramPipeline:
             ) from None
         # Whether what is between two spaces has pieces of its own, whatever is around it; these are remembered.
         self._is_local = splits_first and scheme != "first" and not marks_spaces(description.get("normalizer"))
-        self._of_chunk: dict[str, list[int]] = {}
+        self._of_chunk = BoundedCache[str, list[int]](_MOST_CACHED)
         self._all_added = _pattern(self._added)
         self._not_special = _pattern([text for text, one in self._added.items() if not one.get("special")])
         self._model = Unigram(pieces, unknown, [*ids.values()])
@@ -249,9 +249,7 @@ class UnigramPipeline:
                 words = self._words(normalized(chunk, self._steps), is_first=start == 0 and self._begins(chunk))
                 ids = [cut.id for word, _, _ in words for cut in self._model.cut(word)]
                 if self._is_local and len(chunk) <= _LONGEST_CACHED:
-                    if len(self._of_chunk) >= _MOST_CACHED:
-                        self._of_chunk = {}
-                    self._of_chunk[chunk] = ids
+                    self._of_chunk.put(chunk, ids, _ENTRY_BYTES + 2 * len(chunk) + 8 * len(ids))
             result += ids
         return result
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from bertsmith.text.added_tokens import AddedToken, AddedTokens, special_tokens_of
 from bertsmith.text.blocks import Strings, is_arrow
+from bertsmith.text.bounded import BoundedCache
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
@@ -27,12 +28,13 @@ from bertsmith.text.normalize import (
 )
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer, say_special
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary, casing_mismatch, lost_letter_marks
 
 ADDED_TOKENS = "added_tokens"  # the name of added tokens in records
 # Longer words hardly ever recur and must not fill the cache.
 _LONGEST_REMEMBERED = 64
+_ENTRY_BYTES = 200  # of a word and its pieces in a cache, besides their characters and ids
 # From this many characters on, the fast path is faster than the plain one.
 _SMALL = 20_000
 
@@ -44,7 +46,7 @@ class WordPieceTokenizer(Tokenizer):
         vocabulary: the pieces.
         rules: how text is cleaned and split into words.
         added: the added tokens, special pieces among them; by default these alone.
-        cache_entries: maximum number of words cached with their pieces; about 100 bytes each.
+        cache_entries: maximum number of words cached with their pieces; they also take a bounded number of bytes.
         threads: threads for `encode_batch`; by default one for each core that this process may use.
 
     >>> from bertsmith.text.vocabulary import SPECIAL_PIECES
@@ -73,7 +75,7 @@ class WordPieceTokenizer(Tokenizer):
         self.added = tuple(special_tokens_of(vocabulary) if added is None else added)
         self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules))
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
-        self._memo: dict[str, tuple[int, ...]] = {}
+        self._memo = BoundedCache[str, tuple[int, ...]](cache_entries)
         self._fast: FastEncoder | None = None
         self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
 
@@ -180,10 +182,8 @@ class WordPieceTokenizer(Tokenizer):
             found = memo.get(word)
             if found is None:
                 found = self._segmenter.ids(word)
-                if len(memo) >= self.cache_entries:
-                    memo.clear()
                 if len(word) <= _LONGEST_REMEMBERED:
-                    memo[word] = found
+                    memo.put(word, found, _ENTRY_BYTES + 2 * len(word) + 8 * len(found))
             ids += found
         return ids
 
@@ -216,6 +216,8 @@ class WordPieceTokenizer(Tokenizer):
             part = text[start:end]
             if token is not None:
                 segments.append([token.id])
+                if token.special:
+                    say_special(self, (token.content,), special_tokens)
             elif within.wanted(specials=specials) and within.may_find(normalized(part, self.rules)):
                 segments.append([id for _, _, id in self._placed_within(part, 0, specials)])
             else:
@@ -231,6 +233,8 @@ class WordPieceTokenizer(Tokenizer):
         for start, end, token in self._added.raw.parts(text, specials=specials):
             if token is not None:
                 yield start, end, token.id
+                if token.special:
+                    say_special(self, (token.content,), special_tokens)
             else:
                 yield from self._placed_within(text[start:end], start, specials)
 
@@ -292,8 +296,8 @@ class OffsetEncoder:
     """
 
     def __init__(self, encode: Callable[[str], Pieces], most_entries: int) -> None:
-        self._pieces, self._most_entries = encode, most_entries
-        self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
+        self._pieces = encode
+        self._memo = BoundedCache[str, tuple[list[int], list[int], list[int]]](most_entries)
 
     def encode(self, texts: Sequence[str], *, in_chunks: bool = True) -> EncodedWithOffsets:
         """The ids of all texts, with the first character of each piece and one past its last, int64 [P].
@@ -325,10 +329,8 @@ class OffsetEncoder:
     def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
         pieces = self._pieces(part)
         result = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
-        if len(self._memo) >= self._most_entries:
-            self._memo.clear()
         if len(part) <= _LONGEST_REMEMBERED:
-            self._memo[part] = result
+            self._memo.put(part, result, 2 * _ENTRY_BYTES + 2 * len(part) + 24 * len(result[0]))
         return result
 
 

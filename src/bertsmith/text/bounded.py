@@ -1,0 +1,29 @@
+"""A cache whose memory is bounded."""
+
+from typing import TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MOST_BYTES = 32 << 20
+
+
+class BoundedCache(dict[Key, Value]):
+    """A dictionary that starts again when it has too many entries or takes too many bytes.
+
+    Args:
+        most_entries: maximum number of entries.
+        most_bytes: maximum number of bytes, as their callers estimate them.
+    """
+
+    def __init__(self, most_entries: int, most_bytes: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most_entries, self._most_bytes, self.bytes = most_entries, most_bytes, 0
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Adds an entry of about `size` bytes."""
+        self.bytes += size
+        if len(self) >= self._most_entries or self.bytes > self._most_bytes:
+            self.clear()
+            self.bytes = size
+        self[key] = value
