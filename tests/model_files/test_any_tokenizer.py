@@ -65,7 +65,7 @@ def compare(ours: Tokenizer, theirs: Any, texts: list[str]) -> None:
             assert both[1] == pair["token_type_ids"]
 
 
-@hypothesis.settings(max_examples=150 if QUICK else 4000, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=80 if QUICK else 4000, suppress_health_check=list(hypothesis.HealthCheck))
 @given(files=folders(), texts=TEXTS)
 def test_ids_are_those_of_transformers_or_the_folder_is_refused(
     files: dict[str, Any], texts: list[str], quiet_transformers: None

@@ -201,6 +201,11 @@ CLASSES = st.sampled_from(
         "BertJapaneseTokenizer",
     ]
 )
+FITTING = {
+    "WordPiece": ["BertTokenizer", "MPNetTokenizer", "PreTrainedTokenizerFast"],
+    "BPE": ["RobertaTokenizer", "PreTrainedTokenizerFast"],
+    "Unigram": ["XLMRobertaTokenizer", "AlbertTokenizer", "PreTrainedTokenizerFast"],
+}
 NAMED = {
     "bert": dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIALS, strict=False)),
     "roberta": {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"},
@@ -223,7 +228,8 @@ def folders(draw: Any) -> dict[str, Any]:
     files: dict[str, Any] = {"config.json": {"model_type": draw(TYPES)}, "tokenizer.json": json.loads(made.to_str())}
     if draw(st.sampled_from([True] * 7 + [False])):
         config: dict[str, Any] = {}
-        chosen = draw(CLASSES)
+        fitting = FITTING[files["tokenizer.json"]["model"]["type"]]
+        chosen = draw(CLASSES if draw(st.sampled_from([False, False, True])) else st.sampled_from(fitting))
         if chosen is not None:
             config["tokenizer_class"] = chosen
         for name in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
