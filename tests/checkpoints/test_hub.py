@@ -20,7 +20,7 @@ from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copie
 from bertsmith.encoders.bert import NAMES
 from bertsmith.errors import InputError
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.names import TOKENIZER_FILES
+from bertsmith.model_files.row_json import TOKENIZER_FILES
 from bertsmith.model_files.tokenizer_files import read_pipeline
 from tasks.architecture_samples import tokenizer_of, write_byte_level
 

@@ -185,6 +185,12 @@ def write_google(
             found="a tokenizer defined by its tokenizer.json",
             fix="write a Hugging Face folder",
         )
+    if isinstance(tokenizer, WordPieceTokenizer) and tokenizer.vocabulary.whole:
+        raise ConfigError(
+            expected="a vocabulary of WordPieces alone, the only one that Google's code reads",
+            found=f"added tokens such as {tokenizer.vocabulary.pieces[-1]!r}",
+            fix="write a Hugging Face folder",
+        )
     if isinstance(tokenizer, WordPieceTokenizer) and (
         tokenizer.rules.split_unspaced or tokenizer.rules.keeps_letter_marks
     ):

@@ -13,7 +13,7 @@ from bertsmith.addresses import address_of
 from bertsmith.downloads import kept_copy, local_copy
 from bertsmith.errors import InputError, nearest_path
 from bertsmith.model_files.metadata import CODE, WEIGHT_FILES
-from bertsmith.model_files.names import TOKENIZER_FILES
+from bertsmith.model_files.row_json import TOKENIZER_FILES
 
 STARTER = "starter"
 """The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""

@@ -42,6 +42,7 @@ from bertsmith.settings import help_field, require, require_limits, require_numb
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import ADDED_TOKENS
 
 _ANY_WORD = "a"
 MOST_WORKERS = 1024  # processes; each needs memory of its own
@@ -162,7 +163,8 @@ def require_fit(tokenizer: Tokenizer) -> None:
     """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads.
 
     Raises:
-        ConfigError: it has no special pieces around a row, or a space before a sentence changes its ids.
+        ConfigError: it has no special pieces around a row, or added tokens besides them, or a space before a sentence
+            changes its ids.
     """
     require(
         isinstance(tokenizer, Tokenizer),
@@ -171,6 +173,12 @@ def require_fit(tokenizer: Tokenizer) -> None:
         fix="take that of `bertsmith.learn_vocabulary` or of `bertsmith.load`",
     )
     special, template = tokenizer.vocabulary.special, tokenizer.template
+    require(
+        ADDED_TOKENS not in tokenizer.settings,
+        expected="a tokenizer without added tokens besides its special pieces, for a corpus",
+        found="one with others",
+        fix="name a model without added tokens, or a vocab.txt",
+    )
     require(
         bool(special.cls and special.sep) and bool(template.start and template.end),
         expected="a tokenizer with pieces for the start and the end of a row, for a corpus",

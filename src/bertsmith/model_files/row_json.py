@@ -1,9 +1,32 @@
-"""Parts of a `tokenizer.json` that do not depend on its kind of pieces: special pieces, and the templates of rows."""
+"""Parts of a `tokenizer.json` that do not depend on its kind of pieces: special pieces, and the templates of rows.
+
+Also the names of all files from which the tokenizer of a model folder is read; the hub is asked for these.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsmith.text.vocabulary import SpecialPieces
+
+VOCABULARY = "vocab.txt"
+PIPELINE = "tokenizer.json"
+SWITCHES = "tokenizer_config.json"
+SPECIAL_MAP = "special_tokens_map.json"
+ADDED_TOKENS = "added_tokens.json"
+PIECES, MERGES = "vocab.json", "merges.txt"  # of byte pairs
+ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"  # of SentencePiece
+
+TOKENIZER_FILES = (
+    VOCABULARY,
+    PIPELINE,
+    SWITCHES,
+    SPECIAL_MAP,
+    ADDED_TOKENS,
+    PIECES,
+    MERGES,
+    ALBERT_FILE,
+    XLM_ROBERTA_FILE,
+)
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT

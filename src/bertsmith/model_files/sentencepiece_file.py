@@ -16,8 +16,14 @@ from typing import Any
 
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import read_json, regular_bytes
-from bertsmith.model_files.names import ALBERT_FILE, SWITCHES, XLM_ROBERTA_FILE
-from bertsmith.model_files.row_json import BYTE_LEVEL, added_json, template_json
+from bertsmith.model_files.row_json import (
+    ALBERT_FILE,
+    BYTE_LEVEL,
+    SWITCHES,
+    XLM_ROBERTA_FILE,
+    added_json,
+    template_json,
+)
 from bertsmith.text.vocabulary import SpecialPieces
 
 _UNIGRAM = 1  # TrainerSpec.model_type

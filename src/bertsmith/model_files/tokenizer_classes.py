@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import read_object
 from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
-from bertsmith.model_files.names import ADDED_TOKENS, PIPELINE, SPECIAL_MAP, SWITCHES
-from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN
+from bertsmith.model_files.row_json import ADDED_TOKENS, BYTE_LEVEL, ONLY_UNKNOWN, PIPELINE, SPECIAL_MAP, SWITCHES
 from bertsmith.model_files.sentencepiece_file import OF_ALBERT, albert_steps, unigram_json, xlm_roberta_template
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, UNK, SpecialPieces

@@ -13,8 +13,16 @@ from bertsmith.errors import ConfigError, VocabularyError
 from bertsmith.files import read_object, regular_bytes, require_file
 from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
 from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.names import MERGES, PIECES, PIPELINE, SWITCHES, VOCABULARY
-from bertsmith.model_files.row_json import BYTE_LEVEL, ONLY_UNKNOWN, template_json
+from bertsmith.model_files.row_json import (
+    BYTE_LEVEL,
+    MERGES,
+    ONLY_UNKNOWN,
+    PIECES,
+    PIPELINE,
+    SWITCHES,
+    VOCABULARY,
+    template_json,
+)
 from bertsmith.model_files.tokenizer_classes import (
     Switches,
     bert_rules,

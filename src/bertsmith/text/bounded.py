@@ -1,4 +1,8 @@
-"""A cache whose memory is bounded."""
+"""A cache whose memory is bounded: for the words and chunks of text that a tokenizer has split already.
+
+Text is full of words that recur, and of numbers and identifiers that never do. So a full cache starts again, which
+costs a moment, instead of keeping an order of use, which would cost something at every look-up.
+"""
 
 from typing import TypeVar
 
@@ -14,6 +18,15 @@ class BoundedCache(dict[Key, Value]):
     Args:
         most_entries: maximum number of entries.
         most_bytes: maximum number of bytes, as their callers estimate them.
+
+    Attributes:
+        bytes: the estimate for all entries.
+
+    >>> cache = BoundedCache[str, int](2)
+    >>> for number, word in enumerate(("the", "film", "was")):
+    ...     cache.put(word, number, 100)
+    >>> dict(cache), cache.bytes
+    ({'was': 2}, 100)
     """
 
     def __init__(self, most_entries: int, most_bytes: int = MOST_BYTES) -> None:
