@@ -25,7 +25,7 @@ def calibrated(model: TransformerEncoder, batch: Batch) -> dict[str, InputScale]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu", "silu"])
 def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bf16 = ("fp32", "bf16") if precision == "bf16" else ("fp32",)
     if precision == "bf16" and not has_int8_products(INT8.int8_bits, "bfloat16"):

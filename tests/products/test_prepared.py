@@ -40,7 +40,7 @@ def model_of(architecture: str) -> tuple[TransformerEncoder, Batch]:
     return model, random_batch([*LENGTHS, 40], **sizes)
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu", "silu"])
 def test_a_prepared_bf16_encoder_is_as_close_to_fp32_as_a_plain_one(hidden_act: str) -> None:
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     exact = model(batch)
@@ -50,7 +50,7 @@ def test_a_prepared_bf16_encoder_is_as_close_to_fp32_as_a_plain_one(hidden_act: 
     assert 0 < error < 2 * plain
 
 
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu", "silu"])
 def test_int8_stays_close_to_fp32(hidden_act: str) -> None:
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     exact = model(batch)
@@ -193,7 +193,7 @@ needs_packing = pytest.mark.skipif(not PACKED.is_packed, reason="oneDNN does not
 
 
 @needs_packing
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu", "silu"])
 def test_packed_products_give_the_plain_numbers(hidden_act: str) -> None:
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     packed = prepare(copy.deepcopy(model), PACKED)

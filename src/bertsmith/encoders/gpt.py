@@ -59,7 +59,7 @@ class GptConfig(EncoderConfig):
     )
 
     vocab_size: int = help_field(40478, "pieces in the vocabulary")
-    hidden_act: str = help_field("gelu_new", "activation: gelu_new (tanh approximation) or relu")
+    hidden_act: str = help_field("gelu_new", "activation: gelu_new (tanh approximation), relu or silu")
     hidden_dropout_prob: float = help_field(0.1, "dropout on both residual branches")
     embedding_dropout_prob: float | None = help_field(None, "dropout on the embeddings [that of the hidden states]")
     type_vocab_size: int = help_field(0, "segments; GPT has none")
@@ -75,8 +75,8 @@ class GptConfig(EncoderConfig):
             fix=f"leave {_INNER} out",
         )
         require(
-            self.hidden_act in ("gelu_new", "relu"),
-            expected="hidden_act gelu_new or relu for a GPT, whose config.json means the tanh form by gelu",
+            self.hidden_act in ("gelu_new", "relu", "silu"),
+            expected="hidden_act gelu_new, relu or silu for a GPT, whose config.json means the tanh form by gelu",
             found=self.hidden_act,
             fix="use gelu_new",
         )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.model.config import EncoderConfig
+from bertsmith.model.layers import QUICK_GELU_RATE
 
 
 class Nodes:
@@ -54,9 +55,14 @@ class Nodes:
         return self.node("Range", self.scalar(0), length, self.scalar(1))
 
     def activation(self, x: str, name: str) -> str:
-        """GELU in one of its two forms, ReLU, or tanh."""
+        """What the activation of this name, one of `config.ACTIVATIONS`, makes of `x`."""
+        if name == "linear":
+            return x
         if name in ("relu", "tanh"):
             return self.node(name.capitalize(), x)
+        if name in ("silu", "quick_gelu"):
+            inner = x if name == "silu" else self.node("Mul", x, self.real("rate of quick_gelu", QUICK_GELU_RATE))
+            return self.node("Mul", x, self.node("Sigmoid", inner))
         return self.node("Gelu", x, approximate="none" if name == "gelu" else "tanh")
 
     def dense(self, x: str, name: str) -> str:

@@ -12,7 +12,16 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import help_field, require, to_dict
 
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
+# Other names of the same functions in `transformers`; some of them round differently in the last digits.
+_SAME_ACTIVATIONS = {
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_python_tanh": "gelu_new",
+    "gelu_accurate": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "swish": "silu",
+}
 POSITIONS = ("absolute", "sinusoidal", "none")
 
 # layers, width, heads, feed-forward width
@@ -76,7 +85,10 @@ class EncoderConfig:
     num_hidden_layers: int = help_field(12, "encoder layers")
     num_attention_heads: int = help_field(12, "attention heads; must divide hidden_size")
     intermediate_size: int = help_field(3072, "width of the feed-forward network, usually 4 times hidden_size")
-    hidden_act: str = help_field("gelu", "activation: gelu (exact, erf), gelu_new (tanh approximation) or relu")
+    hidden_act: str = help_field(
+        "gelu",
+        "activation: gelu (exact, erf), gelu_new (tanh approximation), relu, silu, quick_gelu, tanh or linear (none)",
+    )
     hidden_dropout_prob: float = help_field(0.1, "dropout on the embeddings and on both residual branches")
     attention_probs_dropout_prob: float = help_field(0.1, "dropout on the attention probabilities")
     max_position_embeddings: int = help_field(512, "longest sequence, in tokens")
@@ -91,6 +103,8 @@ class EncoderConfig:
     is_causal: bool = help_field(False, "each token sees only the tokens to its left (the left-to-right model)")
 
     def __post_init__(self) -> None:
+        if isinstance(self.hidden_act, str):
+            object.__setattr__(self, "hidden_act", _SAME_ACTIVATIONS.get(self.hidden_act, self.hidden_act))
         for name in (
             "vocab_size",
             "hidden_size",

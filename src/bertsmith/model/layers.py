@@ -6,8 +6,9 @@ All matrix products run in the dtype of the activations; parameters are cast on 
 """
 
 import abc
+import functools
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 import torch
@@ -17,11 +18,13 @@ from torch import Tensor, nn
 from bertsmith.model.our_names import plain
 from bertsmith.randomness import generator
 
-ONEDNN_ACTIVATIONS = {  # the activations between two linear layers: oneDNN's name and algorithm
+ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a product: its name and algorithm
     "gelu": ("gelu", "none"),
     "gelu_new": ("gelu", "tanh"),
     "relu": ("relu", ""),
+    "linear": ("none", ""),
 }
+QUICK_GELU_RATE = 1.702
 
 
 class Embedding(nn.Embedding):
@@ -77,6 +80,13 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
     return finished(F.linear(x, layer.weight.to(x.dtype), _bias(layer, x.dtype)), then, plus)
 
 
+def joined_activation(then: str | None) -> tuple[tuple[str, str], str | None]:
+    """What oneDNN joins to a product, as its name and algorithm, and the activation that is left for afterwards."""
+    if then is None or then in ONEDNN_ACTIVATIONS:
+        return ONEDNN_ACTIVATIONS[then or "linear"], None
+    return ONEDNN_ACTIVATIONS["linear"], then
+
+
 def bias_of(layer: nn.Linear) -> Tensor:
     """The bias of a layer [O]; zeros if it has none."""
     bias: Tensor | None = layer.bias
@@ -101,15 +111,23 @@ def _bias(layer: nn.Linear | nn.LayerNorm, dtype: torch.dtype) -> Tensor | None:
 
 
 def activation(x: Tensor, name: str) -> Tensor:
-    """GELU in its exact (erf) form or in the tanh approximation, ReLU, or tanh.
+    """What the activation of this name, one of `config.ACTIVATIONS`, makes of `x`.
 
-    Source: Hendrycks and Gimpel (2016); the two forms differ by at most 4.73e-4.
+    Source: Hendrycks and Gimpel (2016), of GELU in its exact form, in its tanh approximation, which differs by at most
+    4.73e-4, and in its logistic one (quick_gelu).
     """
-    if name == "relu":
-        return F.relu(x)
-    if name == "tanh":
-        return torch.tanh(x)
-    return F.gelu(x, approximate="none" if name == "gelu" else "tanh")
+    return _ACTIVATIONS[name](x)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": functools.partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(QUICK_GELU_RATE * x),
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
+}
 
 
 def sinusoidal_positions(length: int, width: int) -> Tensor:

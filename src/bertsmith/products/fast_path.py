@@ -136,7 +136,12 @@ def _arguments(
 ) -> tuple[Callable[..., list[Tensor]] | None, Callable[[], tuple[Any, ...]]]:
     """The function that computes a layer, and what returns its arguments between the hidden states and `rows`."""
     config = layer.config
-    if type(layer) is not Layer or config.is_causal or not config.has_biases:
+    if (
+        type(layer) is not Layer
+        or config.is_causal
+        or not config.has_biases
+        or config.hidden_act not in ONEDNN_ACTIVATIONS
+    ):
         return None, tuple
     parts = _products(layer)
     integer = [part for part in parts if isinstance(part, FixedInt8Linear)]

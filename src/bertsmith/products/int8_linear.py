@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
+from bertsmith.model.layers import PreparedLinear, finished, joined_activation
 
 _LIFT = 128  # added to signed activations, since oneDNN expects unsigned ones
 _TINY = 1e-12  # minimum scale, for tokens that are all zeros
@@ -126,12 +126,12 @@ class FixedInt8Linear(PreparedLinear):
             )
             assert isinstance(mapped, Tensor)
             return mapped
-        name, algorithm = ("none", "") if then is None else ONEDNN_ACTIVATIONS[then]
+        (name, algorithm), left = joined_activation(then)
         step, zero, dtype = 1.0, 0, self.dtype
-        if then is not None and self.next_scale is not None:
+        if then is not None and left is None and self.next_scale is not None:
             step, zero, dtype = self.next_scale.step, self.next_scale.zero, torch.uint8
         mapped = torch.ops.onednn.qlinear_pointwise(*given, self.bias, step, zero, dtype, name, [], algorithm)
-        return finished(mapped, None, plus)
+        return finished(mapped, left, plus)
 
 
 def quantize_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:

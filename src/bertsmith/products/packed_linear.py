@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.model.layers import ONEDNN_ACTIVATIONS, PreparedLinear, finished
+from bertsmith.model.layers import PreparedLinear, finished, joined_activation
 from bertsmith.processor import for_onednn, mkl_has_avx512
 
 _FEW, _MANY = 128, 512  # tokens; see `prefers_plain`
@@ -99,9 +99,9 @@ class PackedLinear(PreparedLinear):
             summand = F.pad(plus, more) if more[-1] else plus
             mapped = torch.ops.mkldnn._linear_pointwise.binary(padded, summand, self.weight, self.bias, "add")
             return cast("Tensor", mapped[:tokens])
-        name, algorithm = ("none", "") if then is None else ONEDNN_ACTIVATIONS[then]
+        (name, algorithm), left = joined_activation(then)
         mapped = torch.ops.mkldnn._linear_pointwise.default(padded, self.weight, self.bias, name, [], algorithm)
-        return finished(mapped[:tokens], None, plus)
+        return finished(mapped[:tokens], left, plus)
 
 
 def rows_for_packed(tokens: int) -> int:
