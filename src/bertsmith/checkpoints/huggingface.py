@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
+from bertsmith.checkpoints.cross_encoders import read_scoring
 from bertsmith.checkpoints.fused_layers import join_fused, split_fused
 from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.model_folder import (
@@ -39,7 +40,7 @@ from bertsmith.model_files.metadata import (
     read_metadata,
     write_metadata,
 )
-from bertsmith.model_files.tokenizer_files import with_rules, with_segments
+from bertsmith.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
@@ -102,7 +103,17 @@ def read_model_folder(
     require_numbers(tensors, source)
     if metadata.task is None:
         architecture_named, problem_type = _declared(values)
-        metadata = dataclasses.replace(metadata, architecture=architecture_named, problem_type=problem_type)
+        scoring = metadata.scoring or read_scoring(folder, values)
+        metadata = dataclasses.replace(
+            metadata,
+            architecture=architecture_named,
+            problem_type=problem_type or metadata.problem_type,
+            scoring=scoring,
+        )
+        if "activation" in (scoring or {}):
+            notes.append("a CrossEncoder of sentence-transformers: scores are those of its predict()")
+        if tokenizer is not None and (scoring or {}).get("lowercase"):
+            tokenizer = lowercased(tokenizer)
     if not metadata.labels:
         metadata = dataclasses.replace(metadata, labels=_labels(values, tensors, source))
     return ModelFolder(
@@ -194,15 +205,19 @@ def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
 
 def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
     """The labels of another tool's classifier, in the order of its rows; empty if it has none."""
-    names = values.get("id2label")
-    if not isinstance(names, dict) or "classifier.bias" not in tensors:
+    names, (declared, _) = values.get("id2label"), _declared(values)
+    if not isinstance(names, dict) or "classifier.bias" not in tensors or (declared or "").endswith("MultipleChoice"):
         return ()
     rows = len(tensors["classifier.bias"])
     if set(names) != {str(number) for number in range(rows)}:
         raise CheckpointError(
-            expected=f"{rows} labels in config.json of {source}, one for each row of the classifier",
-            found=f"{len(names)}",
+            expected=f"labels 0 to {rows - 1} as id2label in config.json of {source}, the rows of the classifier",
+            found=", ".join(sorted(names)[:8]) + (" ..." if len(names) > 8 else ""),
             fix="correct id2label",
+        )
+    if wrong := [name for name in names.values() if not isinstance(name, str | int) or isinstance(name, bool)]:
+        raise CheckpointError(
+            expected=f"names as id2label in config.json of {source}", found=repr(wrong[0])[:60], fix="correct id2label"
         )
     return tuple(str(names[str(number)]) for number in range(rows))
 

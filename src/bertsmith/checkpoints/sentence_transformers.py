@@ -2,7 +2,8 @@
 
 Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization. Both forms of the
 pooling configuration are read, the old (`pooling_mode_mean_tokens: true`) and the new (`pooling_mode: "mean"`); the old
-one, which every version of that library reads, is written.
+one, which every version of that library reads, is written. A module, or a setting of one, that would change the vectors
+and is not followed here is refused by name.
 
 Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `Transformer` of sentence-transformers.
 """
@@ -16,11 +17,37 @@ from bertsmith.errors import CheckpointError, nearest
 from bertsmith.files import read_json, write_json
 
 MODULES = "modules.json"
+ABOUT = "config_sentence_transformers.json"
+_LIBRARY = "sentence_transformers."  # the modules of others are code that is not run here
 _ENCODER_SETTINGS = "sentence_bert_config.json"
 ARGUMENTS = "model_args"  # in those settings, what `transformers` receives when it loads the encoder
-_PROMPTS = "config_sentence_transformers.json"
+# Other names of that file; the first one that has settings counts.
+_OLD_ENCODER_SETTINGS = tuple(
+    f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_WITHOUT_EFFECT = ("Dropout",)  # modules that only training has
+# Settings of modules, by their kind, with the only value that is followed.
+_USUAL: Mapping[str, Mapping[str, Any]] = {
+    "Transformer": {
+        "processing_kwargs": {},
+        "query_length": None,
+        "document_length": None,
+        "query_expansion": None,
+        "tokenizer_name_or_path": None,
+        **{f"{of}_{what}": {} for of in ("model", "tokenizer", "config", "processor") for what in ("args", "kwargs")},
+    },
+    "Normalize": {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"},
+}
+# What the encoder of a folder gives, by its task there: the name of the model's output, and that of the module's.
+_OUTPUTS = {
+    "feature-extraction": ("last_hidden_state", "token_embeddings"),
+    "sequence-classification": ("logits", "scores"),
+}
+VECTORS_TASK, PAIRS_TASK = _OUTPUTS
+_FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
 _POOLING_FOLDER = "1_Pooling"
 QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
+SENTENCE_TRANSFORMER, CROSS_ENCODER = "SentenceTransformer", "CrossEncoder"
 _FOLDER_POOLINGS = ("mean", "cls", "max")
 _OLD_NAMES = {
     "pooling_mode_cls_token": "cls",
@@ -30,6 +57,9 @@ _OLD_NAMES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_POOLING_KEYS = (
+    *_OLD_NAMES, "pooling_mode", "include_prompt", "embedding_dimension", "word_embedding_dimension"
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +75,7 @@ class SentenceRecipe:
         prompt: a prefix for every text.
         prompts: all prompts by their names, such as `query` and `document`.
         pools_prompt: whether the tokens of the prompt are part of the pooling.
+        dimensions: how many of the first numbers of each vector are kept, after the normalization; None for all.
     """
 
     encoder: Path
@@ -55,10 +86,11 @@ class SentenceRecipe:
     prompt: str = ""
     prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pools_prompt: bool = True
+    dimensions: int | None = None
 
 
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
-    """The recipe of a folder, or None if it is not a sentence-transformers folder.
+    """The recipe of a folder, or None if it is not a sentence-transformers folder that gives vectors.
 
     Args:
         pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
@@ -67,12 +99,12 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         InputError: a file is not JSON.
         CheckpointError: the folder needs something unsupported, such as a dense layer.
     """
-    if not (folder / MODULES).is_file():
+    if not (folder / MODULES).is_file() or is_cross_encoder(folder):
         return None
-    encoder, pooling, normalize, includes_prompt = folder, "", False, True
-    for module in _modules(folder):
-        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
-        place = _inside(folder, str(module.get("path", "")))
+    encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
+    for module in modules_of(folder):
+        kind, place = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
+        kinds.append(kind)
         if kind == "Transformer":
             encoder = place
         elif kind == "StaticEmbedding":
@@ -82,23 +114,33 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         elif kind == "Pooling":
             pooling, includes_prompt = _pooling(place / "config.json")
         elif kind == "Normalize":
+            require_usual(place / "config.json", read_object(place / "config.json"), _USUAL[kind])
             normalize = True
-        else:
+        elif kind not in _WITHOUT_EFFECT:
             raise CheckpointError(
                 expected=f"an encoder, a pooling and a normalization in '{folder / MODULES}'",
-                found=f"a module {kind or '?'}, which is not supported",
+                found=f"a module {kind}, which is not supported",
                 fix="name a model without it, or only the folder of its encoder",
             )
-    said = _object(encoder / _ENCODER_SETTINGS)
+    said = encoder_settings(encoder, VECTORS_TASK if pooled else None)
     if not pooled:
         return SentenceRecipe(
-            encoder=encoder, max_length=_max_length(encoder, said), lowercase=_lowercases(encoder, said)
+            encoder=encoder, max_length=max_length_of(encoder, said), lowercase=lowercases_texts(encoder, said)
         )
     if not pooling:
         raise CheckpointError(
             expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name only the folder of the encoder"
         )
-    prompt, prompts = _prompts(folder / _PROMPTS)
+    order = [kind for kind in kinds if kind not in _WITHOUT_EFFECT]
+    first = ["StaticEmbedding"] if kinds[0] == "StaticEmbedding" else ["Transformer", "Pooling"]
+    if order != first + ["Normalize"] * normalize:
+        raise CheckpointError(
+            expected=f"{', '.join(first)} and at most one Normalize in this order in '{folder / MODULES}'",
+            found=", ".join(kinds),
+            fix="name only the folder of the encoder, or another model",
+        )
+    about = about_of(folder)
+    prompt, prompts = prompts_of(folder / ABOUT, about)
     if prompt and not includes_prompt:
         raise CheckpointError(
             expected=f"a prompt that is included in the pooling of '{folder}'",
@@ -109,15 +151,110 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         encoder=encoder,
         pooling=pooling,
         normalize=normalize,
-        max_length=_max_length(encoder, said),
-        lowercase=_lowercases(encoder, said),
+        max_length=max_length_of(encoder, said),
+        lowercase=lowercases_texts(encoder, said),
         prompt=prompt,
         prompts=prompts,
         pools_prompt=includes_prompt,
+        dimensions=_count(folder / ABOUT, about, "truncate_dim"),
     )
 
 
-def _modules(folder: Path) -> list[dict[str, Any]]:
+def is_cross_encoder(folder: Path) -> bool:
+    """Whether a folder is that of a CrossEncoder, whose modules score pairs; see `cross_encoders.py`."""
+    kind = about_of(folder).get("model_type")
+    if isinstance(kind, str):
+        return kind == CROSS_ENCODER
+    # Without a kind, the first module says what it was saved for.
+    return read_object(folder / _ENCODER_SETTINGS).get("transformer_task") == PAIRS_TASK
+
+
+def about_of(folder: Path) -> dict[str, Any]:
+    """What a folder says about the model as a whole.
+
+    Raises:
+        CheckpointError: it is neither a SentenceTransformer nor a CrossEncoder.
+    """
+    about = read_object(folder / ABOUT)
+    kind = about.get("model_type")
+    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER):
+        raise CheckpointError(
+            expected=f"a {SENTENCE_TRANSFORMER} or a {CROSS_ENCODER} in '{folder}'",
+            found=f"model_type {kind!r}"[:60],
+            fix="use it with sentence-transformers, or only the folder of its encoder",
+        )
+    return about
+
+
+def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
+    """How a folder has its encoder read texts; empty if it says nothing.
+
+    Args:
+        task: what the encoder must give; None: anything.
+
+    Raises:
+        CheckpointError: a setting is not followed here.
+    """
+    names = (_ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
+    path, said = next(
+        ((path, said) for path in (encoder / name for name in names) if (said := read_object(path))),
+        (encoder / _ENCODER_SETTINGS, {}),
+    )
+    if task is None:
+        return said
+    theirs, ours = _OUTPUTS[task]
+    changing = {key: _without_trust(value) for key, value in said.items() if key not in _FOLLOWED}
+    require_usual(path, changing, {**_USUAL["Transformer"], "transformer_task": task, "module_output_name": ours})
+    modalities = said.get("modality_config") or {"text": {"method": "forward", "method_output_name": theirs}}
+    text = modalities.get("text", "none") if isinstance(modalities, dict) else modalities
+    require_usual(path, {"text": text}, {"text": {"method": "forward", "method_output_name": theirs}})
+    return said
+
+
+def require_usual(path: Path, said: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """Returns if each setting has the usual value, or none.
+
+    Raises:
+        CheckpointError: the message names the first setting that has not, or is unknown.
+    """
+    for key, value in said.items():
+        if key not in usual or value not in (None, usual[key]):
+            raise CheckpointError(
+                expected=f"{key} {_in_words(usual[key])} in '{path}'" if key in usual else f"no {key} in '{path}'",
+                found=repr(value)[:60],
+                fix="use the model with sentence-transformers, or only the folder of its encoder",
+            )
+
+
+def _in_words(value: Any) -> str:
+    return "absent" if value in (None, {}) else repr(value)[:80]
+
+
+def _without_trust(value: Any) -> Any:
+    """The arguments without the permission to run code, which no file can give, and a pooler that plays no part."""
+    if not isinstance(value, dict):
+        return value
+    return {key: one for key, one in value.items() if key not in ("trust_remote_code", "add_pooling_layer")}
+
+
+def _kind(folder: Path, module: Mapping[str, Any], *, pooled: bool) -> str:
+    """The kind of a module, such as "Pooling".
+
+    Raises:
+        CheckpointError: it is code of others, or is called with arguments.
+    """
+    name = str(module.get("type", ""))
+    if not name.startswith(_LIBRARY) or (pooled and module.get("kwargs")):
+        raise CheckpointError(
+            expected=f"modules of sentence-transformers without kwargs in '{folder / MODULES}'",
+            found=f"{name!r}"[:100] + (f" with kwargs {module['kwargs']!r}"[:60] if module.get("kwargs") else ""),
+            fix="use the model with that library, or only the folder of its encoder",
+        )
+    return name.rsplit(".", 1)[-1]
+
+
+def modules_of(folder: Path) -> list[dict[str, Any]]:
+    """The modules that a folder lists, in their order."""
     modules = read_json(folder / MODULES)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules) or not modules:
         raise CheckpointError(
@@ -126,7 +263,7 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
     return modules
 
 
-def _inside(folder: Path, path: str) -> Path:
+def inside(folder: Path, path: str) -> Path:
     """The folder of a module, which must be inside the model's folder."""
     place = folder / path
     if not place.resolve().is_relative_to(folder.resolve()):
@@ -141,6 +278,7 @@ def _pooling(path: Path) -> tuple[str, bool]:
     said = read_json(path)
     if not isinstance(said, dict):
         raise CheckpointError(expected=f"settings in '{path}'", found="something else", fix="download it again")
+    require_usual(path, {key: value for key, value in said.items() if key not in _POOLING_KEYS}, {})
     named = said.get("pooling_mode", [name for key, name in _OLD_NAMES.items() if said.get(key)] or "mean")
     names = named if isinstance(named, list) else [named]
     if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
@@ -160,11 +298,12 @@ def _flag(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool
     return default if value is None else value
 
 
-def _lowercases(encoder: Path, said: dict[str, Any]) -> bool:
+def lowercases_texts(encoder: Path, said: dict[str, Any]) -> bool:
+    """Whether texts are lower-cased, whatever the tokenizer says."""
     return _flag(encoder / _ENCODER_SETTINGS, said, "do_lower_case", default=False)
 
 
-def _object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The settings in a file; empty if there is no such file.
 
     Raises:
@@ -180,20 +319,32 @@ def _object(path: Path) -> dict[str, Any]:
     return said
 
 
-def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
+def max_length_of(encoder: Path, said: dict[str, Any]) -> int | None:
     """The `max_seq_length`; if not specified, the tokenizer's limit."""
-    found = said.get("max_seq_length") or _object(encoder / "tokenizer_config.json").get("model_max_length")
-    return int(found) if isinstance(found, int | float) and found > 0 else None
+    longest = _count(encoder / _ENCODER_SETTINGS, said, "max_seq_length")
+    if longest is not None:
+        return longest
+    limit = read_object(encoder / "tokenizer_config.json").get("model_max_length")
+    return int(limit) if isinstance(limit, int | float) and limit > 0 else None
 
 
-def _prompts(path: Path) -> tuple[str, dict[str, str]]:
+def _count(path: Path, said: Mapping[str, Any], name: str) -> int | None:
+    """A setting that is a whole number above 0; None if it is absent or null."""
+    value = said.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise CheckpointError(
+            expected=f"a whole number above 0 as {name} in '{path}'", found=repr(value)[:60], fix="correct it"
+        )
+    return value
+
+
+def prompts_of(path: Path, about: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """The default prompt, a prefix for every text, and all prompts by name.
 
     Raises:
         CheckpointError: a prompt is not a text, or the default one is not among them.
     """
-    said = _object(path)
-    name, prompts = said.get("default_prompt_name"), said.get("prompts")
+    name, prompts = about.get("default_prompt_name"), about.get("prompts")
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         wrong = (
@@ -251,7 +402,7 @@ def write_recipe(
         write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
     given = {name: text for name, text in prompts.items() if text}
     about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
-    write_json(folder / _PROMPTS, about)
+    write_json(folder / ABOUT, about)
     if is_static:
         return
     (folder / _POOLING_FOLDER).mkdir(exist_ok=True)

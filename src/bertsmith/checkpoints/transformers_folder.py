@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.cross_encoders import class_of_activation
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import APART, OWN_HEAD, READER
@@ -165,7 +166,9 @@ def config_json(
         )
     elif metadata.problem_type is not None:
         values["problem_type"] = metadata.problem_type
-    if activation := _ACTIVATIONS.get(values.get("problem_type", "")):
+    if name := class_of_activation(metadata.scoring):
+        values["sentence_transformers"] = {"activation_fn": name}
+    elif activation := _ACTIVATIONS.get(values.get("problem_type", "")):
         values["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{activation}"}
     return values
 

@@ -66,6 +66,11 @@ class FrozenEncoder(RowEncoder):
         return self._model
 
     @property
+    def reads_last(self) -> bool:
+        """Whether the position that represents a row is the last one."""
+        return self.model.config.is_causal
+
+    @property
     def shows_attention(self) -> bool:
         """Whether it shows its attention weights: whether it has any."""
         return self.model.config.has_attention

@@ -80,6 +80,11 @@ class RowEncoder(abc.ABC):
         return True
 
     @property
+    def reads_last(self) -> bool:
+        """Whether the position that represents a row is the last one, as in a left-to-right model."""
+        return False
+
+    @property
     def is_torch(self) -> bool:
         """Whether torch runs it: then words get their vectors as tensors."""
         return True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.engine import TASK, Engine
-from bertsmith.errors import BertsmithError, InputError, NotFiniteError
+from bertsmith.errors import BertsmithError, ConfigError, InputError, NotFiniteError
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Prediction, Task
@@ -43,6 +43,9 @@ class Predictor:
 
     Attributes:
         weakness: what its own dev examples say against its answers; "" if nothing.
+
+    Raises:
+        ConfigError: the task has rows that are longer than what the model reads.
     """
 
     weakness = ""
@@ -50,6 +53,13 @@ class Predictor:
     def __init__(self, model: "EncoderForTask | Engine", task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.engine = engine_of(model, runtime)
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
+        longest = self.engine.max_tokens
+        if task.spec.settings.max_length > longest:
+            raise ConfigError(
+                expected=f"a max_length of at most {longest:,}, the positions of the model",
+                found=f"{task.spec.settings.max_length:,} for {task.spec.title}",
+                fix="lower it in bertsmith.json, or restore the file",
+            )
 
     @property
     def model(self) -> Any:

@@ -59,6 +59,8 @@ class ModelMetadata:
         text_rules: the settings besides the vocabulary that determine the ids of a text.
         architecture: the class of `transformers` in a model of another tool.
         problem_type: the kind of problem of a classifier, in a model of another tool.
+        scoring: how another tool's classifier reads texts and what it computes from its outputs, see
+            `checkpoints.cross_encoders`.
         other: everything else in the file, unchanged.
     """
 
@@ -79,6 +81,7 @@ class ModelMetadata:
     text_rules: Mapping[str, Any] | None = None
     architecture: str | None = None
     problem_type: str | None = None
+    scoring: Mapping[str, Any] | None = None
     other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @staticmethod
@@ -96,7 +99,7 @@ class ModelMetadata:
                 found=f"{task!r} and {labels!r}"[:120],
                 fix="restore the file",
             )
-        for name in ("spec", "trained_on", "training", "continued_from", "scores", "baseline", "text_rules"):
+        for name in ("spec", "trained_on", "training", "continued_from", "scores", "baseline", "text_rules", "scoring"):
             if not isinstance(values.get(name) or {}, Mapping):
                 raise InputError(
                     expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"

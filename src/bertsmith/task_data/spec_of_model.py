@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bertsmith.checkpoints.cross_encoders import DEFAULT
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import CheckpointError
-from bertsmith.model_files.metadata import SIMILARITY
+from bertsmith.model_files.metadata import SIMILARITY, ModelMetadata
+from bertsmith.settings import require
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks import named_tasks
+from bertsmith.tasks.regression import SIGMOID
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task import TaskSpec
 
@@ -41,13 +44,17 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     """The spec of the task that a model was fine-tuned for; None if it has no task head.
 
     A model from another tool has no spec. Its kind follows from the architecture and its labels from `config.json`;
-    rows are as long as the model reads. Whether a classifier expects pairs is unknown, so it accepts both. The names of
-    tags do not tell IOB1 from IOB2, so only the sequences of IOBES are constrained.
+    rows are as long as the model reads. A single output is a number if `problem_type` says so, else a probability, as
+    in the pipelines of `transformers`; a CrossEncoder of sentence-transformers says what it computes from its outputs.
+    Whether a classifier expects pairs is unknown, so it accepts both. The names of tags do not tell IOB1 from IOB2, so
+    only the sequences of IOBES are constrained.
 
     Raises:
-        ConfigError: the spec in the metadata has unknown keys or invalid values.
+        ConfigError: the spec in the metadata has unknown keys or invalid values, or the outputs of another tool's model
+            are neither labels with different names nor one number.
     """
     metadata = folder.metadata
+    pairs = metadata.scoring or {}
     if metadata.spec is not None:
         return TaskSpec.from_dict(metadata.spec, f"{folder.path}/bertsmith.json")
     kind = _kind(folder)
@@ -56,8 +63,12 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     labels = metadata.labels
     if not labels and kind in ("classification", "tagging"):
         labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
-    longest = min(folder.config.max_tokens, 384 if kind == "span" else 512)
-    several = metadata.problem_type == "multi_label_classification"
+    _require_answerable(folder, kind, labels)
+    usual = folder.config.max_tokens if "activation" in pairs else 384 if kind == "span" else 512
+    longest = min(folder.config.max_tokens, pairs.get("max_length") or usual)
+    several = kind == "classification" and (
+        metadata.problem_type == "multi_label_classification" or pairs.get("activation") == SIGMOID
+    )
     scheme = _scheme(labels) if kind == "tagging" else ""
     metrics = {"regression": ("pearson", "spearman"), "span": ("f1",)}.get(kind, ("accuracy",))
     if scheme:
@@ -70,10 +81,16 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         pair=None if kind in ("classification", "regression") else False,
         labels=labels if kind in ("classification", "tagging") else (),
         multi_label=several,
+        activation=_activation(metadata) if kind == "regression" else "",
+        prompt=pairs.get("prompt") or "",
         metric=metrics[-1],
         metrics=metrics,
         scheme=scheme,
-        settings=TaskSettings(max_length=longest, constrained_tags=scheme != "IOB2"),
+        settings=TaskSettings(
+            max_length=longest,
+            long_text="halves" if kind in ("classification", "regression") else "longest_first",
+            constrained_tags=scheme != "IOB2",
+        ),
     )
 
 
@@ -154,6 +171,46 @@ def _kind(folder: ModelFolder) -> str | None:
     if kind == "classification" and len(folder.tensors["classifier.bias"]) == 1:
         return "regression"
     return kind
+
+
+def _activation(metadata: ModelMetadata) -> str:
+    """What is computed from a single output: nothing for a regression, else its sigmoid, as their owners do."""
+    recorded = (metadata.scoring or {}).get("activation")
+    if recorded is None:
+        return "" if metadata.problem_type == "regression" else SIGMOID
+    return SIGMOID if recorded == DEFAULT else str(recorded)
+
+
+def _require_answerable(folder: ModelFolder, kind: str, labels: Sequence[str]) -> None:
+    """Returns if the answers of a model of another tool are labels with different names, or one number.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    problem = folder.metadata.problem_type
+    if kind == "classification":
+        require(
+            problem != "regression",
+            expected=f"one output for a regression (problem_type) in '{folder.name}'",
+            found=f"{len(labels)} outputs",
+            fix='write "problem_type": "single_label_classification" if they are classes, or use the model with '
+            "transformers",
+        )
+    if kind == "regression":
+        activation = _activation(folder.metadata)
+        require(
+            problem != "single_label_classification" and activation in ("", SIGMOID),
+            expected=f"several outputs for one label of several (problem_type, activation) in '{folder.name}'",
+            found="one output",
+            fix='write "problem_type": "regression" if it is a number',
+        )
+    repeated = next((label for label in labels if list(labels).count(label) > 1), None)
+    require(
+        repeated is None,
+        expected=f"different names of labels (id2label) in '{folder.name}'",
+        found=f"{repeated!r} more than once",
+        fix="correct id2label in config.json",
+    )
 
 
 def _scheme(labels: tuple[str, ...]) -> str:

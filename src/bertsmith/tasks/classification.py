@@ -94,7 +94,7 @@ class ClassificationTask(TaskWithLoss):
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         require_segments(self.spec, tokenizer)
-        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings, self.spec.prompt)
         return EncodedExamples(
             rows=rows,
             rows_per_unit=per_unit,

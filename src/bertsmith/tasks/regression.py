@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bertsmith.encoding.units import TaskBatch
     from bertsmith.heads.task_head import Head
 
+SIGMOID = "sigmoid"  # as `TaskSpec.activation`
 _COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
 _NOT_BY_CHANCE = 1.96  # standard errors
 LARGEST = 1e15  # of a gold value: sums of squared errors stay finite in fp32
@@ -93,7 +94,7 @@ class RegressionTask(TaskWithLoss):
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         require_segments(self.spec, tokenizer)
-        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings, self.spec.prompt)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
         return EncodedExamples(
             rows=rows,
@@ -127,7 +128,10 @@ class RegressionTask(TaskWithLoss):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[NumberPrediction]:
         """One `NumberPrediction` per example; see `Task.decode`."""
-        values = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0].tolist()
+        numbers = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0]
+        if self.spec.activation == SIGMOID:
+            numbers = 0.5 * (1 + np.tanh(0.5 * numbers))  # no exponential that overflows
+        values = numbers.tolist()
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
         return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
 

@@ -27,7 +27,8 @@ class TaskSettings:
     max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
     long_text: str = help_field(
         "longest_first",
-        "how to treat texts that are too long: longest_first, head, tail, head_tail, windows (logits are pooled), "
+        "how to treat texts that are too long: longest_first, halves (as transformers cuts pairs), head, tail, "
+        "head_tail, windows (logits are pooled), "
         "hierarchical (a small Transformer over the vectors of all windows, trained with the model), "
         "hierarchical-bilstm (a BiLSTM instead) or error",
     )

@@ -63,6 +63,8 @@ class TaskSpec:
         bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
         bilstm_layers: the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all.
         normalize_layers: whether it brings each of them to mean 0 and variance 1 first.
+        activation: of a number, what is computed from the output of the head: "" (nothing) or "sigmoid".
+        prompt: a prefix for the first text of each example.
         objective: of a task of vectors, the loss that they are trained with; see `tasks.similarity`.
         widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
         settings: truncation and decoding.
@@ -89,6 +91,8 @@ class TaskSpec:
     bilstm_cells: int = READER_CELLS
     bilstm_layers: str = ""
     normalize_layers: bool = False
+    activation: str = ""
+    prompt: str = ""
     objective: str = ""
     widths: tuple[int, ...] = ()
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
@@ -146,6 +150,9 @@ class TaskSpec:
         if not self.objective:
             del values["objective"], values["widths"]
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
+        for name in ("activation", "prompt"):
+            if not values[name]:
+                del values[name]
         if not self.parents:
             del values["parents"]
         if not self.thresholds:

@@ -72,7 +72,7 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
 
 
 def encode_texts(
-    examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings
+    examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings, prompt: str = ""
 ) -> tuple[PackedRows, Ints, Ints]:
     """The rows of all examples, all pairs or all single texts, the number of rows of each, and of its first text.
 
@@ -85,11 +85,14 @@ def encode_texts(
 
     Source: Radford et al. (2018), section 3.3, for both orders.
 
+    Args:
+        prompt: a prefix for the first text of each example.
+
     Raises:
         InputError: a text is too long and `long_text` is "error".
         ConfigError: both orders of pairs are requested with windows, or `max_length` leaves no room for two texts.
     """
-    first = tokenizer.encode_batch([example.first for example in examples])
+    first = tokenizer.encode_batch([prompt + example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
     second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
     if settings.long_text == "error":
@@ -100,6 +103,7 @@ def encode_texts(
             template=tokenizer.template,
             max_length=settings.max_length,
             truncation=settings.long_text,  # type: ignore[arg-type]
+            model_limit=settings.max_length,
         )
         rows = packed(first, second)
         if second is None or not settings.both_orders:

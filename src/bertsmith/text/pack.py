@@ -13,8 +13,8 @@ run_classifier.py; Sun et al. (2019), section 5.3.1 (head and tail).
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,8 @@ from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, Ids, offsets_of, places_of
 from bertsmith.text.template import Template
 
-Truncation = Literal["longest_first", "head", "tail", "head_tail", "error"]
-TRUNCATIONS: tuple[str, ...] = ("longest_first", "head", "tail", "head_tail", "error")
+Truncation = Literal["longest_first", "halves", "head", "tail", "head_tail", "error"]
+TRUNCATIONS: tuple[str, ...] = get_args(Truncation)
 MODEL_LIMIT = 512
 # Sun et al. keep the first 128 and the last 382 of 510 tokens.
 _HEAD_SHARE = (128, 510)
@@ -118,6 +118,7 @@ def pack_rows(
     In a pair, the longer text loses tokens until the pair fits (`pair_cuts`). Which tokens are cut:
 
     - `longest_first`, `head`: the last ones, as in the paper's code.
+    - `halves`: the last ones, as in `transformers`: a token that is left over is kept of the longer text.
     - `tail`: the first ones.
     - `head_tail`: those in the middle; of 510 tokens the first 128 are kept, and the same proportion of other lengths.
     - `error`: none; a text that is too long raises an error.
@@ -149,7 +150,9 @@ def pack_rows(
         fix="use one of them",
     )
     lengths = [text.lengths for text in texts]
-    cuts = [np.maximum(lengths[0] - room, 0)] if second is None else [*pair_cuts(lengths[0], lengths[1], room)]
+    cuts = (
+        [np.maximum(lengths[0] - room, 0)] if second is None else [*_cuts_of(truncation)(lengths[0], lengths[1], room)]
+    )
     kept = [length - cut for length, cut in zip(lengths, cuts, strict=True)]
     cut_by_row = np.sum(cuts, axis=0)
     if truncation == "error" and cut_by_row.any():
@@ -209,6 +212,26 @@ def pair_cuts(first: Counts, second: Counts, room: int) -> tuple[Counts, Counts]
     from_second = np.clip(second - first, 0, excess)
     turns = excess - from_first - from_second
     return from_first + turns // 2, from_second + (turns + 1) // 2
+
+
+def pair_halves(first: Counts, second: Counts, room: int) -> tuple[Counts, Counts]:
+    """As `pair_cuts`, but of two long texts the longer one, or the second, keeps a token more where `room` is odd.
+
+    Source: `truncate_encodings` of the library tokenizers, with `LongestFirst`.
+
+    >>> pair_halves(np.array([9, 2, 3]), np.array([3, 4, 3]), 5)
+    (array([6, 0, 1]), array([1, 1, 0]))
+    """
+    shorter = np.minimum(np.minimum(first, second), room // 2)
+    longer = room - shorter
+    kept_of_first = np.where(first > second, longer, shorter)
+    fits = first + second <= room
+    cut_of_first = np.where(fits, 0, np.maximum(first - kept_of_first, 0))
+    return cut_of_first, np.where(fits, 0, np.maximum(second - (room - kept_of_first), 0))
+
+
+def _cuts_of(truncation: str) -> Callable[[Counts, Counts, int], tuple[Counts, Counts]]:
+    return pair_halves if truncation == "halves" else pair_cuts
 
 
 def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:

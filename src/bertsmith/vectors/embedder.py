@@ -43,6 +43,7 @@ class Embedder:
         dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
             for it (Matryoshka).
         pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
+        cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
     Attributes:
@@ -70,6 +71,7 @@ class Embedder:
         prompts: Mapping[str, str] | None = None,
         pools_prompt: bool = True,
         dimensions: int | None = None,
+        cuts_last: bool = False,
     ) -> None:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
         self.layers, self.choice = layers, encoder.choice(layers)
@@ -92,7 +94,7 @@ class Embedder:
             fix=f"choose another model, or the prompt {NO_PROMPT}",
         )
         self.width = self.choice.width(encoder.hidden_size)
-        self.dimensions = dimensions
+        self.dimensions, self.cuts_last = dimensions, cuts_last
         if dimensions is not None:
             require(
                 0 < dimensions <= self.width,
@@ -133,6 +135,7 @@ class Embedder:
             prompts=self.prompts,
             pools_prompt=self.pools_prompt,
             dimensions=self.dimensions,
+            cuts_last=self.cuts_last and normalize is None,
         )
 
     def for_queries(self, prompt: str | None = None) -> "Embedder":
@@ -157,6 +160,7 @@ class Embedder:
             "prompt": self.prompt,
             "special_tokens": self.special_tokens,
             **({} if self.dimensions is None else {"dimensions": self.dimensions}),
+            **({"cuts_last": True} if self.cuts_last else {}),
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -189,8 +193,11 @@ class Embedder:
         self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
-        vectors = encoder.row_vectors(rows, self.choice, self.pooling)[:, : self.width]
-        return (unit(vectors) if self.normalize else vectors), rows.cut_by_row.astype(np.int64)
+        vectors = encoder.row_vectors(rows, self.choice, self.pooling)
+        if self.normalize and self.cuts_last:
+            vectors = unit(vectors)
+        vectors = vectors[:, : self.width]
+        return (unit(vectors) if self.normalize and not self.cuts_last else vectors), rows.cut_by_row.astype(np.int64)
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""

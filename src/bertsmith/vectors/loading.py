@@ -8,6 +8,7 @@ from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.encoding.onnx_engine import OnnxEngine
 from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.errors import CheckpointError
 from bertsmith.model_files.tokenizer_files import lowercased
 from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
@@ -81,7 +82,7 @@ def load_embedder(
         layers: a choice of `layer_choice`.
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
-        dimensions: how many of the first numbers of each vector are kept; None: all.
+        dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
         products, int8: as in `load_encoder`.
@@ -95,6 +96,13 @@ def load_embedder(
     )
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
+    if said.pooling == "cls" and pooling is None and encoder.reads_last:
+        raise CheckpointError(
+            expected="a pooling over all tokens of a left-to-right model",
+            found=f"the state of the first token in '{source}', which has seen no other",
+            fix="choose --pooling mean or max",
+        )
+    cut = None if said.dimensions is None else min(said.dimensions, encoder.hidden_size)
     embedder = Embedder(
         encoder,
         pooling=said.pooling if pooling is None else pooling,
@@ -105,7 +113,8 @@ def load_embedder(
         special_tokens=recipe is not None,
         prompts=said.prompts,
         pools_prompt=said.pools_prompt,
-        dimensions=dimensions,
+        dimensions=cut if dimensions is None else dimensions,
+        cuts_last=cut is not None and dimensions is None and normalize is None,
     )
     return embedder if prompt is None else embedder.varied(prompt=prompt)
 
