@@ -18,7 +18,7 @@ are `assert` statements, never part of this tree.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,17 @@ def reason_of(error: OSError) -> str:
     'permission denied'
     """
     return "nothing there" if isinstance(error, FileNotFoundError) else str(error.strerror or error).lower()
+
+
+def some(items: Sequence[str], most: int = 4) -> str:
+    """The items, joined by semicolons; of many of them the first three, and the number of the others.
+
+    >>> some(["no a", "no b"]), some(["no a", "no b", "no c", "no d", "no e"])
+    ('no a; no b', 'no a; no b; no c; and 2 more such problems')
+    """
+    if len(items) <= most:
+        return "; ".join(items)
+    return f"{'; '.join(items[: most - 1])}; and {len(items) - most + 1:,} more such problems"
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -365,13 +365,15 @@ def test_an_invalid_configuration_is_one_error(folder, change):
         read_model_folder(folder)
 
 
-def test_a_configuration_of_another_size_names_every_tensor(folder):
+def test_a_configuration_of_another_size_names_some_tensors_and_counts_the_others(folder):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"intermediate_size": 64, "num_hidden_layers": 3}))
     with pytest.raises(CheckpointError) as caught:
         read_model_folder(folder)
-    assert str(caught.value).count(" instead of [") == 6
-    assert str(caught.value).count("no bert.encoder.layer.2.") == 16
+    assert str(caught.value).count(" instead of [") == 3
+    assert str(caught.value).count("no bert.encoder.layer.2.") == 3
+    assert [f"and {rest} more such problems" in str(caught.value) for rest in (13, 3)] == [True, True]
+    assert len(str(caught.value)) < 1000
 
 
 def test_a_real_bin_of_another_tool_is_read(real_data, quiet_transformers):

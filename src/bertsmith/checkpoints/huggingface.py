@@ -27,8 +27,9 @@ from bertsmith.checkpoints.model_folder import (
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
 from bertsmith.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
-from bertsmith.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.checkpoints.weights import ADAPTER, MODEL_FOLDER, adapter_error, read_weights, write_safetensors
+from bertsmith.checkpoints.wrappers import without_wrappers
+from bertsmith.errors import CheckpointError, InputError, some
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OF_TWO_TEXTS, whole
@@ -80,7 +81,9 @@ def read_model_folder(
     if tokenizer is not None:
         tokenizer = with_segments(tokenizer, config.type_vocab_size)
     names = architecture.names
-    stored = split_fused(read_weights(folder), names)
+    weights, unwrapped = without_wrappers(read_weights(folder), names)
+    notes += unwrapped
+    stored = split_fused(weights, names)
     for name, bias in names.without_bias.items():
         if name in stored and bias not in stored:
             stored[bias] = stored[name].new_zeros(len(stored[name]))
@@ -193,6 +196,16 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise InputError(
             expected=f"a JSON object in '{folder / 'config.json'}'", found=type(values).__name__, fix="restore the file"
         )
+    quantization = values.get("quantization_config") or ((folder / "quantize_config.json").exists() and "GPTQ")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        raise CheckpointError(
+            expected=f"weights that are not quantized in '{shown(folder)}'",
+            found=f"a quantization by {method or 'another tool'}"[:60],
+            fix="use the model from before it",
+        )
+    if (folder / ADAPTER).exists():
+        raise adapter_error(folder)
     return values
 
 
@@ -227,6 +240,6 @@ def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], sourc
     if untied:
         raise CheckpointError(
             expected=f"a decoder tied to the word table in {source}",
-            found=f"different values in {', '.join(untied)}",
+            found=f"different values in {some(untied)}",
             fix="use a model whose decoder shares the word table, as BERT's does",
         )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from bertsmith.checkpoints import allennlp, google, hub, huggingface
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import ADAPTER, adapter_error
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_outside
 from bertsmith.model_files.metadata import WEIGHT_FILES, is_n_gram_folder
@@ -84,6 +85,8 @@ def locate(
         path, kind = path / "model", "huggingface"
     if kind is not None:
         return path, kind
+    if (path / ADAPTER).exists():
+        raise adapter_error(path)
     if is_n_gram_folder(path):
         raise InputError(
             expected=f"a model with an encoder at '{path}'",

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.errors import CheckpointError, VocabularyError
+from bertsmith.errors import CheckpointError, VocabularyError, some
 from bertsmith.finite import not_finite
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
@@ -112,18 +112,18 @@ def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
     """Checks that all tensors contain floating-point numbers, none of them infinite or NaN.
 
     Raises:
-        CheckpointError: some do not, as in a quantized model or after a diverged training; all of them are listed.
+        CheckpointError: some do not, as in a quantized model or after a diverged training; the first are named.
     """
     wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if wrong:
         raise CheckpointError(
             expected=f"floating-point weights in {source}",
-            found=", ".join(wrong),
+            found=some(wrong),
             fix="use the model from before quantisation",
         )
     if broken := not_finite(tensors):
         raise CheckpointError(
             expected=f"finite weights in {source}",
-            found=f"infinite or NaN values in {', '.join(broken)}",
+            found=f"infinite or NaN values in {some(broken)}",
             fix="the training diverged or the file is damaged; use an earlier checkpoint, or copy the file again",
         )

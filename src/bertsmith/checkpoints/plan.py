@@ -1,8 +1,8 @@
 """Plans the loading of a checkpoint: accounts for every name and checks every shape before any tensor is read.
 
-All problems are reported at once. A name is mapped, skipped on purpose (with the reason), or unknown; a parameter is
-present or missing. Unknown names are an error unless the caller allows them, because a model that silently lost its
-head scores like one that never learned.
+Problems of all kinds are reported at once. A name is mapped, skipped on purpose (with the reason), or unknown; a
+parameter is present or missing. Unknown names are an error unless the caller allows them, because a model that silently
+lost its head scores like one that never learned.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bertsmith.errors import CheckpointError
+from bertsmith.errors import CheckpointError, some
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
 from bertsmith.model.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, PARTS, READER, READER_UNITS, part_of
@@ -100,7 +100,7 @@ def plan_loading(
 
     Raises:
         CheckpointError: parameters are missing, do not have the shape in the configuration, occur twice, or are
-            unknown. All of them are listed.
+            unknown. The first of each kind are named, and all are counted.
     """
     # The configuration is not trusted either: listing the tensors of a billion layers would exhaust memory.
     if config.num_distinct_layers > max(len(stored), 1):
@@ -115,7 +115,7 @@ def plan_loading(
     unknown: list[str] = []
     copies: list[tuple[str, str, str]] = []
     second: list[tuple[str, Match]] = []
-    problems: list[str] = []
+    twice: list[str] = []
 
     for name in stored:
         match translate(name):
@@ -124,7 +124,7 @@ def plan_loading(
             case Match() as found if found.ours == POSITIONS and config.position_embedding_type != "absolute":
                 skipped[name] = "a table that this configuration computes"
             case Match() as found if found.ours in take:
-                problems.append(f"{take[found.ours][0]} and {name} are the same parameter")
+                twice.append(f"{take[found.ours][0]} and {name} are the same parameter")
             case Match() as found:
                 take[found.ours] = (name, found.transposed)
                 mapped[name] = found.ours
@@ -142,22 +142,23 @@ def plan_loading(
 
     shapes, missing = _expected(take, stored, config, names, vectors_of_row)
     prefixes = (names.prefix, "bert/")
-    problems += [f"no {_as_stored(name_there(ours), stored, prefixes)}" for ours in shapes if ours not in take]
+    absent = [f"no {_as_stored(name_there(ours), stored, prefixes)}" for ours in shapes if ours not in take]
+    foreign: list[str] = []
+    wrong: list[str] = []
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
-            problems.append(f"{name} does not belong to any part of this configuration")
+            foreign.append(f"{name} does not belong to any part of this configuration")
             continue
         shape = shapes[ours][::-1] if transposed else shapes[ours]
         if stored[name] != shape:
-            problems.append(f"{name} is {list(stored[name])} instead of {list(shape)}")
-    problems += [
+            wrong.append(f"{name} is {list(stored[name])} instead of {list(shape)}")
+    wrong += [
         f"{name} is {list(stored[name])} instead of {list(stored[first])}"
         for first, name, _ in copies
         if stored[first] != stored[name]
     ]
-    if unknown and not allow_unknown:
-        problems += [f"unknown {name}" for name in unknown]
-    if problems:
+    extra = [] if allow_unknown else [f"unknown {name}" for name in unknown]
+    if problems := [some(group) for group in (twice, absent, foreign, wrong, extra) if group]:
         raise CheckpointError(
             expected=f"the {len(shapes)} tensors of a {config.display_name} with "
             f"{config.num_hidden_layers} layers of width {config.hidden_size} in {source}",

@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.errors import CheckpointError, InputError, some
 from bertsmith.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
 from bertsmith.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
 from bertsmith.processes.sharding import own_rows, whole
@@ -33,6 +33,7 @@ MODEL_FOLDER = FolderKind(
         ("*.index", "*.data-*"),
     ),
 )
+ADAPTER = "adapter_config.json"  # of weights that are added to those of another folder, as those of LoRA
 OTHER_TOOLS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
 # What torch.load raises for a damaged pickle or zip archive; with weights_only it cannot raise anything else.
@@ -61,7 +62,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             wrong.append(f"{shard} ({error.found})")
             continue
         absent, extra = sorted(names - set(found)), sorted(set(found) - names)
-        said = [f"{what}: {', '.join(which)}" for what, which in (("lacks", absent), ("also has", extra)) if which]
+        said = [f"{what}: {some(which)}" for what, which in (("lacks", absent), ("also has", extra)) if which]
         if said:
             wrong.append(f"{shard} ({'; '.join(said)})")
         elif not wrong:
@@ -69,7 +70,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if wrong:
         raise CheckpointError(
             expected=f"'{folder}' to contain the files and tensors listed in '{path.name}'",
-            found=", ".join(wrong),
+            found=some(wrong),
             fix="copy these files again",
         )
     return tensors
@@ -118,6 +119,15 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
         numbers = whole(own_rows(tensor.detach()), tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
     return digest_bytes("\n".join(parts).encode())
+
+
+def adapter_error(folder: Path) -> CheckpointError:
+    """The error for an adapter, which is not a whole model."""
+    return CheckpointError(
+        expected=f"the weights of a whole model in '{folder}'",
+        found=f"an adapter ({ADAPTER})",
+        fix="merge it into its model with the tool that trained it (merge_and_unload of peft)",
+    )
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
