@@ -69,13 +69,14 @@ def test_the_published_configuration_is_read_and_written() -> None:
     assert GptConfig.from_dict({**PUBLISHED, "resid_pdrop": 0.0}).embedding_dropout == 0.1
     with pytest.raises(ConfigError, match="four times n_embd"):
         GptConfig.from_dict({**PUBLISHED, "n_inner": 100})
-    with pytest.raises(ConfigError, match="known hidden_act; found 'silu'"):
-        GptConfig.from_dict({**PUBLISHED, "afn": "silu"})
+    assert GptConfig.from_dict({**PUBLISHED, "afn": "swish"}).hidden_act == "silu"
+    with pytest.raises(ConfigError, match="hidden_act gelu_new, relu or silu for a GPT"):
+        GptConfig.from_dict({**PUBLISHED, "afn": "quick_gelu"})
     with pytest.raises(ConfigError, match="tanh form"):
         GptConfig(hidden_act="gelu")
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
 def test_logits_and_gradients_equal_those_of_transformers(tmp_path: Path, activation: str) -> None:
     theirs = peer(afn=activation).double()
     theirs.save_pretrained(tmp_path)

@@ -24,7 +24,7 @@ from bertsmith.checkpoints.model_folder import (
     parts_of,
     require_numbers,
 )
-from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
+from bertsmith.checkpoints.plan import POSITIONS, WORD_TABLE, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
 from bertsmith.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
 from bertsmith.checkpoints.weights import ADAPTER, MODEL_FOLDER, adapter_error, read_weights, write_safetensors
@@ -35,6 +35,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OF_TWO_TEXTS, whole
 from bertsmith.model.parameter_names import Match
 from bertsmith.model_files.metadata import (
+    METADATA,
     SAFETENSORS,
     SIMILARITY,
     ModelMetadata,
@@ -66,9 +67,12 @@ def read_model_folder(
     folder = Path(path)
     source = f"'{shown(folder)}'"
     values = _read_config(folder)
-    config = read_config(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
-    architecture = architecture_of(config)
     metadata = read_metadata(folder, verify=verify)
+    is_ours = (folder / METADATA).exists()  # other tools know is_decoder alone
+    config = read_config(
+        values | {"is_causal": bool(values.get("is_decoder") or (is_ours and values.get("is_causal")))}
+    )
+    architecture = architecture_of(config)
     tokenizer, notes = architecture.read_tokenizer(folder, metadata)
     if tokenizer is not None and rules is not None:
         tokenizer, notes = with_rules(tokenizer, rules), ["the text rules were given by the caller"]
@@ -99,6 +103,9 @@ def read_model_folder(
         vectors_of_row=metadata.vectors_of_row,
     )
     _require_equal_copies(plan, stored, source)
+    _require_tied(values, plan, names, source)
+    if config.is_causal and not (is_ours or config.always_causal):
+        _require_no_first(values, source)
     tensors = {
         ours: stored[name].T.contiguous() if transposed else stored[name].contiguous()
         for ours, (name, transposed) in plan.take.items()
@@ -233,6 +240,35 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
             expected=f"names as id2label in config.json of {source}", found=repr(wrong[0])[:60], fix="correct id2label"
         )
     return tuple(str(names[str(number)]) for number in range(rows))
+
+
+def _require_no_first(values: dict[str, Any], source: str) -> None:
+    """Returns if no head of another tool's left-to-right model reads the first token, in whose place ours reads the last.
+
+    Raises:
+        CheckpointError: one does.
+    """
+    if (declared := _declared(values)[0] or "").endswith(("SequenceClassification", "MultipleChoice")):
+        raise CheckpointError(
+            expected=f"a model that reads in both directions (is_decoder) below the {declared} in {source}",
+            found="a left-to-right one, whose first token has seen no other",
+            fix="use it with transformers, or another model",
+        )
+
+
+def _require_tied(values: Mapping[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
+    """Returns if the decoder of the masked-LM head is the word table, or there is no such head."""
+    decoders = {name for name, ours in names.copies.items() if ours == WORD_TABLE}
+    has_head = any(ours.startswith("mlm.") for ours in plan.take) or (_declared(values)[0] or "").endswith(
+        "LMHeadModel"
+    )
+    is_stored = any(ours == WORD_TABLE for _, _, ours in plan.copies)
+    if values.get("tie_word_embeddings") is False and decoders and has_head and not is_stored:
+        raise CheckpointError(
+            expected=f"a decoder next to the word table in {source}, as tie_word_embeddings false says",
+            found=f"no {min(decoders)}",
+            fix="restore it, or write true if the decoder is the word table",
+        )
 
 
 def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], source: str) -> None:

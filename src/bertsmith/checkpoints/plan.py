@@ -19,7 +19,7 @@ from bertsmith.model.parameter_names import Match, ParameterNames, Skip, block_s
 
 Shape = tuple[int, ...]
 
-POSITIONS = "bert.embeddings.position.weight"
+POSITIONS, WORD_TABLE = "bert.embeddings.position.weight", "bert.embeddings.word.weight"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ def plan_loading(
 
 def fixed_positions(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Tensor:
     """The position table [P, D] of a model with sinusoidal positions or none, for tools that need a table."""
-    word = tensors["bert.embeddings.word.weight"]
+    word = tensors[WORD_TABLE]
     if config.position_embedding_type == "none":
         return word.new_zeros(config.max_position_embeddings, config.hidden_size)
     return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word)

@@ -8,6 +8,7 @@ and table 6; the module names of Hugging Face's ELECTRA.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from bertsmith.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
@@ -15,6 +16,8 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.transformer import TransformerEncoder
 from bertsmith.settings import help_field, require
 
+# What the head for multiple choice reads, as in every published model.
+_SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 _NARROW = 128  # width of the embeddings of the small models
 
 
@@ -34,6 +37,7 @@ class ElectraConfig(EncoderConfig):
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
+    fixed: ClassVar[Mapping[str, Any]] = {"is_decoder": False}
     omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
 
     embedding_size: int = help_field(_NARROW, "width of the embeddings")
@@ -46,6 +50,20 @@ class ElectraConfig(EncoderConfig):
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration in a `config.json`; see `EncoderConfig.from_dict`.
+
+        Raises:
+            ConfigError: also if the pooler of a multiple-choice model is unlike that of every published one.
+        """
+        result = super().from_dict(values)
+        if "ElectraForMultipleChoice" in (values.get("architectures") or ()):
+            for name, usual in _SUMMARY.items():
+                found = values.get(name, usual)
+                require(found == usual, expected=f"{name} {usual!r}", found=repr(found)[:60], fix="use another model")
+        return result
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:

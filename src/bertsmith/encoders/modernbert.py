@@ -29,16 +29,6 @@ from bertsmith.settings import help_field, require
 
 _POOLINGS = ("cls", "mean")
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"  # in `layer_types`
-# What every published model has.
-_FIXED = {
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "classifier_bias": False,
-    "decoder_bias": True,
-    "classifier_activation": "gelu",
-    "rope_scaling": None,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +55,16 @@ class ModernBertConfig(EncoderConfig):
     norms_last: ClassVar[bool] = True
     is_gated: ClassVar[bool] = True
     has_biases: ClassVar[bool] = False
+    fixed: ClassVar[Mapping[str, Any]] = {  # what every published model has
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "classifier_bias": False,
+        "decoder_bias": True,
+        "classifier_activation": "gelu",
+        "rope_scaling": None,
+        "partial_rotary_factor": None,
+    }
     json_names: ClassVar[Mapping[str, str]] = {
         "hidden_act": "hidden_activation",
         "layer_norm_eps": "norm_eps",
@@ -162,18 +162,18 @@ class ModernBertConfig(EncoderConfig):
         Raises:
             ConfigError: see `EncoderConfig.from_dict`; biases or layers are unlike those of every published model.
         """
-        for name, usual in _FIXED.items():
-            found = values.get(name, usual)
-            require(
-                found == usual, expected=f"{name} {usual} in a ModernBERT", found=repr(found), fix="use another model"
-            )
         changed = {**values}
         bases = values.get("rope_parameters")
         for kind, name in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta")):
             of_kind = bases.get(kind) if isinstance(bases, Mapping) else None
             if isinstance(of_kind, Mapping):
-                rope = of_kind.get("rope_type", "default")
-                require(rope == "default", expected="rope_type default", found=repr(rope), fix="use another model")
+                rope = {name: value for name, value in of_kind.items() if name != "rope_theta"}
+                require(
+                    rope in ({}, {"rope_type": "default"}),
+                    expected=f"a rope_theta alone for {kind}, with rope_type default",
+                    found=repr(rope)[:80],
+                    fix="use another model",
+                )
                 changed[name] = of_kind.get("rope_theta", values.get(name))
         if "local_rope_theta" in values and values["local_rope_theta"] is None:
             changed["local_rope_theta"] = changed.get("global_rope_theta")

@@ -13,7 +13,8 @@ Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Languag
 
 import dataclasses
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,8 @@ class MpnetConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "mpnet"
     display_name: ClassVar[str] = "MPNet"
+    head_activation: ClassVar[str] = "gelu"
+    absent: ClassVar[Mapping[str, Any]] = {"layer_norm_eps": 1e-12}
     omitted: ClassVar[frozenset[str]] = frozenset({"type_vocab_size", "position_embedding_type", "is_causal"})
 
     vocab_size: int = help_field(30527, "pieces in the vocabulary")

@@ -8,7 +8,8 @@ Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Appro
 """
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from bertsmith.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.model.config import EncoderConfig
@@ -22,6 +23,8 @@ class RobertaConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "roberta"
     display_name: ClassVar[str] = "RoBERTa"
+    head_activation: ClassVar[str] = "gelu"
+    absent: ClassVar[Mapping[str, Any]] = {"layer_norm_eps": 1e-12}
 
     vocab_size: int = help_field(50265, "pieces in the vocabulary")
     max_position_embeddings: int = help_field(514, "rows of the position table; two of them are never used")

@@ -22,6 +22,8 @@ _SAME_ACTIVATIONS = {
     "gelu_fast": "gelu_new",
     "swish": "silu",
 }
+# See `EncoderConfig.fixed`; of every architecture.
+_FIXED: Mapping[str, Any] = {"add_cross_attention": False, "pruned_heads": {}}
 POSITIONS = ("absolute", "sinusoidal", "none")
 
 # layers, width, heads, feed-forward width
@@ -53,6 +55,10 @@ class EncoderConfig:
     # Fields with another name in the architecture's `config.json`, and fields that it does not have.
     json_names: ClassVar[Mapping[str, str]] = {}
     omitted: ClassVar[frozenset[str]] = frozenset()
+    # Keys of `config.json` that change what other tools compute, with the one value that is followed here; none counts.
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    # Values in place of our defaults for keys that a `config.json` does not have, as `transformers` has them.
+    absent: ClassVar[Mapping[str, Any]] = {}
     pooler_activation: ClassVar[str] = "tanh"
     head_activation: ClassVar[str] = ""  # in the masked-LM head; by default that of the layers
     has_next_sentence: ClassVar[bool] = False
@@ -324,12 +330,21 @@ class EncoderConfig:
             found=repr(kind),
             fix=f"use the folder of a {cls.model_type} model",
         )
+        for name, usual in {**_FIXED, **cls.fixed}.items():
+            value = values.get(name)
+            require(
+                value is None or (value == usual and isinstance(value, bool) == isinstance(usual, bool)),
+                expected=f"{name} {usual} in the configuration of a {cls.display_name}",
+                found=repr(value)[:60],
+                fix="use another model",
+            )
         names = {cls.json_names.get(field.name, field.name): field.name for field in dataclasses.fields(cls)}
         taken = {
             names[key]: value
             for key, value in values.items()
             if key in names and value is not None and names[key] not in cls.omitted
         }
+        taken = {**cls.absent, **taken}
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             key = cls.json_names.get(name, name)
             require(
