@@ -331,7 +331,7 @@ def test_labels_must_name_every_row_of_a_foreign_classifier(tmp_path, config):
     values = json.loads((tmp_path / "x" / "config.json").read_text())
     del values["id2label"]["1"]
     (tmp_path / "x" / "config.json").write_text(json.dumps(values))
-    with pytest.raises(CheckpointError, match="labels 0 to 2 as id2label .*; found 0, 2;"):
+    with pytest.raises(CheckpointError, match=r"labels 0 to 2 as id2label .*; found 0, 2;"):
         read_model_folder(tmp_path / "x")
 
 

@@ -243,7 +243,7 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
 
 
 def _require_no_first(values: dict[str, Any], source: str) -> None:
-    """Returns if no head of another tool's left-to-right model reads the first token, in whose place ours reads the last.
+    """Returns if no head of another tool's left-to-right model reads the first token; here it would read the last one.
 
     Raises:
         CheckpointError: one does.
