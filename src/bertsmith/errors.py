@@ -115,15 +115,15 @@ def reason_of(error: OSError) -> str:
     return "nothing there" if isinstance(error, FileNotFoundError) else str(error.strerror or error).lower()
 
 
-def some(items: Sequence[str], most: int = 4) -> str:
-    """The items, joined by semicolons; of many of them the first three, and the number of the others.
+def some(items: Sequence[str], joint: str = ", ", most: int = 4) -> str:
+    """The items on one line; of many of them the first three, and the number of the others.
 
-    >>> some(["no a", "no b"]), some(["no a", "no b", "no c", "no d", "no e"])
-    ('no a; no b', 'no a; no b; no c; and 2 more such problems')
+    >>> some(["a", "b"]), some(["no a", "no b", "no c", "no d", "no e"], joint="; ")
+    ('a, b', 'no a; no b; no c; and 2 more')
     """
     if len(items) <= most:
-        return "; ".join(items)
-    return f"{'; '.join(items[: most - 1])}; and {len(items) - most + 1:,} more such problems"
+        return joint.join(items)
+    return joint.join([*items[: most - 1], f"and {len(items) - most + 1:,} more"])
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.floating[Any]]
 
 
+def without_nan(value: Any) -> Any:
+    """The plain value with None in place of each NaN or infinity, for which JSON has no form.
+
+    >>> without_nan({"a": [1.5, math.nan], "b": "x"})
+    {'a': [1.5, None], 'b': 'x'}
+    """
+    if isinstance(value, Mapping):
+        return {key: without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def first_not_finite(values: Numbers) -> int | None:
     """The index along the first axis of the first entry with NaN or infinity; None if there is none.
 

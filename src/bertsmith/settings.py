@@ -7,7 +7,9 @@ import dataclasses
 import math
 import numbers
 import os
+import re
 import types
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ AUTO, PAPER = "auto", "2018"
 # The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
 RECIPES = (AUTO, PAPER)
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN = 60  # characters of a value that a message shows
 
 
@@ -145,6 +148,25 @@ def require(condition: bool, *, expected: str, found: object, fix: str) -> None:
     """Raises ConfigError with the three parts unless `condition` holds."""
     if not condition:
         raise ConfigError(expected=expected, found=str(found), fix=fix)
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value, such as one from a file, is a finite number."""
+    return _is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def require_labels(labels: Sequence[object], what: str) -> None:
+    """Checks that labels are different texts without control characters, which a terminal would obey.
+
+    Raises:
+        ConfigError: one is not; the message names it.
+    """
+    wrong = next((label for label in labels if not isinstance(label, str)), None)
+    require(wrong is None, expected=f"texts as {what}", found=repr(wrong)[:_SHOWN], fix="restore the file")
+    twice = next((label for label, count in Counter(labels).items() if count > 1), None)
+    require(twice is None, expected=f"different names as {what}", found=f"{twice!r} twice"[:_SHOWN], fix="rename one")
+    odd = next((label for label in labels if _CONTROL.search(str(label))), None)
+    require(odd is None, expected=f"no control characters in {what}", found=repr(odd)[:_SHOWN], fix="correct the name")
 
 
 def _require_type(name: str, value: Any, kind: Any) -> None:

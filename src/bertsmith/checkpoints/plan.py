@@ -158,7 +158,7 @@ def plan_loading(
         if stored[first] != stored[name]
     ]
     extra = [] if allow_unknown else [f"unknown {name}" for name in unknown]
-    if problems := [some(group) for group in (twice, absent, foreign, wrong, extra) if group]:
+    if problems := [some(group, "; ") for group in (twice, absent, foreign, wrong, extra) if group]:
         raise CheckpointError(
             expected=f"the {len(shapes)} tensors of a {config.display_name} with "
             f"{config.num_hidden_layers} layers of width {config.hidden_size} in {source}",

@@ -15,6 +15,7 @@ from bertsmith.addresses import address_of
 from bertsmith.downloads import local_copy
 from bertsmith.errors import InputError, nearest_path
 from bertsmith.files import require_local
+from bertsmith.finite import without_nan
 from bertsmith.progress import counted, visible
 from bertsmith.settings import help_lines, require
 
@@ -286,8 +287,11 @@ def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
 
 
 def print_json(value: Any) -> None:
-    """Writes `value` to stdout as one line of JSON, in which every control character is an escape."""
-    line = json.dumps(value, ensure_ascii=False)
+    """Writes `value` to stdout as one line of JSON: control characters as escapes, numbers that JSON lacks as null."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        line = json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False)
     typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
 
 

@@ -22,7 +22,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.shards import Corpus
 from bertsmith.distillation.corpus_teaching import CorpusTeaching
-from bertsmith.distillation.settings import CorpusDistillationSettings
+from bertsmith.distillation.settings import TINYBERT, CorpusDistillationSettings
 from bertsmith.distillation.students import LAYERS, Student, as_distilbert, student_of
 from bertsmith.distillation.task_teaching import summary_of
 from bertsmith.distillation.vector_teaching import VectorTeaching, principal_directions
@@ -188,7 +188,8 @@ def _distill_vectors(
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
     """The student, for DistilBERT in its architecture."""
-    student = student_of(teacher, settings.student, settings.layers, seed=seed, spread=True)
+    same_heads = settings.method == TINYBERT and settings.attention_weight > 0
+    student = student_of(teacher, settings.student, settings.layers, seed=seed, spread=True, same_heads=same_heads)
     if not settings.is_distilbert:
         return student
     return dataclasses.replace(student, folder=as_distilbert(student.folder))

@@ -113,9 +113,15 @@ def distill_task(
         found="none",
         fix="name them with --train, or leave --without-teacher out",
     )
-    student = student_of(folder, settings.student, settings.layers, seed=int(given.get("seed", 1)))
-    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     of_states = settings.of_first_stage() if settings.first_stage else settings
+    student = student_of(
+        folder,
+        settings.student,
+        settings.layers,
+        seed=int(given.get("seed", 1)),
+        same_heads=of_states.attention_weight > 0,
+    )
+    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
     if of_states.has_states:
         comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
     with locked_by_first_rank(out, rank, create=not resume), removed_if_refused(out / TEACHER):

@@ -41,7 +41,7 @@ class DistillationSettings:
         "weight of the squared error of embeddings and hidden states, with a learned projection if the widths differ",
     )
     attention_weight: float = help_field(
-        0.0, "weight of the squared error of attention scores; student and teacher need the same number of heads"
+        0.0, "weight of the squared error of attention scores; a new student takes the teacher's number of heads"
     )
     first_stage: float = help_field(
         0.0, "epochs of a first stage with only the losses on hidden states and attention, as in TinyBERT", most=10_000

@@ -57,7 +57,13 @@ class Student:
 
 
 def student_of(
-    teacher: ModelFolder, name: str = LAYERS, layers: str | None = None, *, seed: int = 1, spread: bool = False
+    teacher: ModelFolder,
+    name: str = LAYERS,
+    layers: str | None = None,
+    *,
+    seed: int = 1,
+    spread: bool = False,
+    same_heads: bool = False,
 ) -> Student:
     """The start of a student.
 
@@ -66,6 +72,8 @@ def student_of(
         name: "layers" (of the teacher), "bilstm", a named size, LAYERSxWIDTH, or a model folder or hub id.
         layers: with "layers": how many or which; with `spread` evenly spread, see `chosen_layers`.
         seed: seed for initializing a new model.
+        same_heads: whether attention scores are compared, head by head. A new model then has as many heads as its
+            teacher, where its width allows it.
 
     Raises:
         ConfigError: there are no such layers, or the teacher has none that can be taken.
@@ -87,6 +95,10 @@ def student_of(
     shape = _shape_of(name)
     if shape is not None:
         about = f"new model of {counted(shape[0], 'layer')}, width {shape[1]}"
+        heads = teacher.config.num_attention_heads
+        if same_heads and heads != shape[2] and _fits(heads, shape[1], teacher.config):
+            about += f", with the {heads} attention heads of the teacher instead of {shape[2]}"
+            shape = (*shape[:2], heads, shape[3])
         return Student(folder=_new(teacher, shape, seed), about=about, is_new=True)
     folder = load_any(name)
     require_same_vocabulary(teacher, folder)
@@ -183,6 +195,11 @@ def _shape_of(name: str) -> tuple[int, int, int, int] | None:
     layers, width = int(found[1]), int(found[2])
     heads = [count for count in range(1, 13) if width % count == 0 and width // count >= _HEAD_WIDTH]
     return (layers, width, max(heads, default=1), SIZES["tinybert"][3] if width == SIZES["tinybert"][1] else 4 * width)
+
+
+def _fits(heads: int, width: int, config: EncoderConfig) -> bool:
+    """Whether a width can be split among the heads; rotary positions need heads of an even width."""
+    return width % heads == 0 and (config.rotary_base_of(0) is None or width // heads % 2 == 0)
 
 
 def _new(teacher: ModelFolder, shape: tuple[int, int, int, int], seed: int) -> ModelFolder:

@@ -163,7 +163,7 @@ def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[in
         not attention or ours == theirs,
         expected=f"a student with the {theirs} attention heads of its teacher, to compare their scores",
         found=f"{ours} heads",
-        fix="choose another student, or leave the loss of attention out",
+        fix=f"choose a student whose width {theirs} heads divide, or leave the loss of attention out",
     )
     return layer_map(student.num_hidden_layers, teacher.num_hidden_layers)
 

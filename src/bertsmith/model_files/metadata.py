@@ -13,6 +13,7 @@ import bertsmith
 from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.model.our_names import VECTORS_OF_ROW
+from bertsmith.settings import require_labels
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -90,6 +91,7 @@ class ModelMetadata:
 
         Raises:
             InputError: the task or the labels are of the wrong type.
+            ConfigError: labels are equal, or have control characters.
         """
         labels, task = values.get("labels") or [], values.get("task") or ""
         wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)
@@ -99,6 +101,7 @@ class ModelMetadata:
                 found=f"{task!r} and {labels!r}"[:120],
                 fix="restore the file",
             )
+        require_labels(labels, f"the labels in {where}")
         for name in ("spec", "trained_on", "training", "continued_from", "scores", "baseline", "text_rules", "scoring"):
             if not isinstance(values.get(name) or {}, Mapping):
                 raise InputError(

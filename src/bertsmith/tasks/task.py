@@ -8,6 +8,7 @@ Encoding and decoding work on arrays, without torch; only the head and the loss 
 
 import abc
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.our_names import ATTENTION, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
-from bertsmith.settings import from_dict, to_dict
+from bertsmith.settings import from_dict, is_finite, require, require_labels, to_dict
 from bertsmith.tasks.settings import HIERARCHICAL, TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -127,6 +128,27 @@ class TaskSpec:
                 fix="give pairs, or use --reads mean",
             )
 
+        require_labels(self.labels, f"the labels of {self.title}")
+        require(
+            is_finite(self.temperature) and self.temperature > 0,
+            expected="a temperature above 0",
+            found=repr(self.temperature)[:60],
+            fix="correct `temperature` in bertsmith.json, or remove it",
+        )
+        highest = math.inf if self.kind == "span" else 1  # of SQuAD 2.0, it is compared with scores
+        for threshold in (*self.thresholds, *(() if self.threshold is None else (self.threshold,))):
+            require(
+                is_finite(threshold) and (highest > 1 or 0 <= threshold <= highest),
+                expected="thresholds from 0 to 1" if highest == 1 else "a finite threshold",
+                found=repr(threshold)[:60],
+                fix="correct the thresholds in bertsmith.json, or remove them",
+            )
+        if len(self.parents) not in (0, len(self.labels)):
+            raise ConfigError(
+                expected=f"one parent for each of the {len(self.labels)} labels",
+                found=str(len(self.parents)),
+                fix="correct `parents` in bertsmith.json",
+            )
         if len(self.thresholds) not in (0, len(self.labels)):
             raise ConfigError(
                 expected=f"one threshold for each of the {len(self.labels)} labels",
