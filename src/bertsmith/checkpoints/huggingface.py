@@ -256,7 +256,7 @@ def _require_no_first(values: dict[str, Any], source: str) -> None:
         )
 
 
-def _require_tied(values: Mapping[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
+def _require_tied(values: dict[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
     """Returns if the decoder of the masked-LM head is the word table, or there is no such head."""
     decoders = {name for name, ours in names.copies.items() if ours == WORD_TABLE}
     has_head = any(ours.startswith("mlm.") for ours in plan.take) or (_declared(values)[0] or "").endswith(
