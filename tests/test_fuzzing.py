@@ -16,6 +16,7 @@ LIGHT = (
     "vocab",
     "model vocab",
     "config",
+    "modules",
     "tokenizer",
     "safetensors",
     "corpus",

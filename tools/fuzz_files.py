@@ -6,10 +6,10 @@
 
 The good files are made by the commands themselves, on the texts of `reference_steps.py`. Each case is a function of
 the seed, its number and the kinds: one file is damaged (bits flipped, bytes inserted, removed, repeated, swapped or
-zeroed, the end cut off, the content of another file, a JSON value of another type), and a command runs on it in this
-process. It must succeed, or end with one line that begins with `bertsmith:`. Anything else is a finding: a traceback,
-several lines, or a command that runs for longer than `PATIENCE`. The damaged file is kept in the folder --out; the
-exit code is 1 if there is a finding.
+zeroed, the end cut off, the content of another file, a JSON value of another type, a setting of other tools), and a
+command runs on it in this process. It must succeed, or end with one line that begins with `bertsmith:`. Anything else
+is a finding: a traceback, several lines, or a command that runs for longer than `PATIENCE`. The damaged file is kept in
+the folder --out; the exit code is 1 if there is a finding.
 """
 
 import argparse
@@ -39,6 +39,7 @@ from reference_steps import write_data
 from bertsmith.randomness import generator
 
 PATIENCE = 120  # seconds
+_KNOWN = 0.5  # how often a setting that other tools know is changed, in a file that has such settings
 MODEL = "pretrained/model"
 CATS = ("positive", "negative")
 QUICK = "--device cpu --precision fp32"
@@ -54,6 +55,49 @@ TASKS = {
     "answer": "squad answer.json",
     "none": "squad2 none.json",
     "cola": "cola cola.tsv",
+}
+
+
+# Settings that other tools write, by the file that has them, with values that change what a model computes.
+SETTINGS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "config.json": {
+        "model_type": ("roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "openai-gpt", "t5"),
+        "hidden_act": ("gelu_pytorch_tanh", "swish", "gelu_10", "quick_gelu"),
+        "position_embedding_type": ("relative_key", "alibi"),
+        "is_decoder": (True,),
+        "add_cross_attention": (True,),
+        "tie_word_embeddings": (False,),
+        "quantization_config": ({"quant_method": "awq"}, {}),
+        "pruned_heads": ({"0": [1]},),
+        "architectures": (["BertForSequenceClassification"], ["BertForMultipleChoice"], [], "x"),
+        "problem_type": ("regression", "multi_label_classification", "x"),
+        "id2label": ({"0": "a", "1": "a"}, {"1": "a"}, {"0": None, "1": "b"}, {}),
+        "num_labels": (0, 1, 7),
+        "pad_token_id": (-1, 5, None),
+        "type_vocab_size": (0, 1, 3),
+        "rope_parameters": ({"full_attention": {"rope_type": "yarn"}},),
+        "sentence_transformers": ({"activation_fn": "torch.nn.modules.activation.GELU"}, {"activation_fn": None}),
+    },
+    "modules.json": {
+        "type": ("sentence_transformers.models.Dense", "mine.Pooling", "sentence_transformers.models.Normalize", "", 0),
+        "path": ("2_Normalize", "..", "/", "", None),
+        "kwargs": (["task"], {}),
+    },
+    "config_sentence_transformers.json": {
+        "truncate_dim": (1, 10**6, -1, "x"),
+        "model_type": ("CrossEncoder", "SparseEncoder", 1),
+        "prompts": ({"query": "q: "}, {"query": None}, []),
+        "default_prompt_name": ("query", "", 1),
+        "similarity_fn_name": ("dot",),
+    },
+    "sentence_bert_config.json": {
+        "max_seq_length": (1, 3, 10**9, -1, 0.5),
+        "do_lower_case": (True, "yes"),
+        "transformer_task": ("sequence-classification", "fill-mask"),
+        "modality_config": ({}, {"text": {}}, {"image": {}}, []),
+        "query_length": (4,),
+        "model_args": ({"trust_remote_code": True}, {"dtype": "float16"}),
+    },
 }
 
 
@@ -92,6 +136,10 @@ MADE: Mapping[str, tuple[tuple[str, ...], str]] = {
         name: (("pretrained",), f"{TUNE} --out tuned/{name} --task {task.split()[0]} --train data/{task.split()[1]}")
         for name, task in TASKS.items()
     },
+    "pairs": (
+        ("pretrained",),
+        f"{TUNE} --out tuned/pairs --task pairs --train data/pair.tsv --map y=entailment --map n=contradiction",
+    ),
     "npy": (("pretrained",), f"embed data/passages.txt --model {MODEL} {QUICK} --out mean.npy"),
     "parquet": (("pretrained",), f"embed data/passages.txt --text --model {MODEL} {QUICK} --out mean.parquet"),
     "index": (
@@ -134,6 +182,16 @@ KINDS: Mapping[str, Kind] = {
         ("single",),
         ("tuned/single/model",),
         "a gate\n",
+    ),
+    "modules": Kind(
+        (
+            "tuned/pairs/model/modules.json",
+            "tuned/pairs/model/*sentence*.json",
+            "tuned/pairs/model/1_Pooling/config.json",
+        ),
+        f"embed data/passages.txt --model tuned/pairs/model {QUICK} --out mean.npy",
+        ("pairs",),
+        ("tuned/pairs/model", "data/passages.txt"),
     ),
     "safetensors": Kind(
         (f"{MODEL}/model.safetensors",), f"fill --model {MODEL} {QUICK} -", ("pretrained",), (MODEL,), LINES
@@ -353,6 +411,15 @@ def run(command: str, stdin: str) -> tuple[str, str]:
     return "success", err.getvalue()
 
 
+def with_setting(content: bytes, known: Mapping[str, tuple[Any, ...]], draw: np.random.Generator) -> bytes:
+    """The content of a JSON file with one of these settings changed, of one of its objects if it is a list."""
+    value = json.loads(content)
+    place = value[int(draw.integers(len(value)))] if isinstance(value, list) else value
+    name = sorted(known)[int(draw.integers(len(known)))]
+    place[name] = known[name][int(draw.integers(len(known[name])))]
+    return json.dumps(value).encode()
+
+
 def damage(content: bytes, other: bytes, draw: np.random.Generator) -> bytes:
     """Other bytes than the content of a file, made from it."""
     pick = draw.random()
@@ -410,7 +477,11 @@ def tried(workshop: Workshop, seed: int, number: int, names: Sequence[str]) -> O
     files = sorted({path for pattern in kind.files for path in root.glob(pattern) if path.is_file()})
     file = files[int(draw.integers(len(files)))].relative_to(root)
     others = sorted(path for path in (root / "data").iterdir() if path.is_file())
-    content = damage((root / file).read_bytes(), others[int(draw.integers(len(others)))].read_bytes(), draw)
+    content, other = (root / file).read_bytes(), others[int(draw.integers(len(others)))].read_bytes()
+    if file.name in SETTINGS and draw.random() < _KNOWN:
+        content = with_setting(content, SETTINGS[file.name], draw)
+    else:
+        content = damage(content, other, draw)
     with tempfile.TemporaryDirectory(prefix="bertsmith-case-") as place:
         for needed in kind.copied:
             source, target = root / needed, Path(place, needed)

@@ -51,7 +51,7 @@ COMMON: dict[str, tuple[Any, ...]] = {
     "hidden_act": ACTIVATIONS,
     "intermediate_size": (8, 40),
     "layer_norm_eps": (1e-12, 1e-5, 1e-2),
-    "max_position_embeddings": (16, 40),
+    "max_position_embeddings": (24, 40),
     "pad_token_id": (0, 1, 5),
     "type_vocab_size": (1, 2, 3),
     "position_embedding_type": (None, "absolute", "relative_key", "relative_key_query"),
@@ -79,7 +79,7 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
     "distilbert": {"sinusoidal_pos_embds": (False, True), "activation": ACTIVATIONS, "hidden_dim": (8, 40)},
     "mpnet": {"relative_attention_num_buckets": (32, 8, 40)},
     "openai-gpt": {
-        "afn": ("gelu", "relu", "silu", "swish"), "n_positions": (16, 40), "layer_norm_epsilon": (1e-5, 1e-2),
+        "afn": ("gelu", "relu", "silu", "swish"), "n_positions": (24, 40), "layer_norm_epsilon": (1e-5, 1e-2),
         "n_inner": (None, 20), "summary_type": ("cls_index", "mean"),
     },
     "modernbert": {
