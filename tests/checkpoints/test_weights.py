@@ -59,7 +59,7 @@ def test_shards_are_combined(tmp_path, ending):
         read_weights(tmp_path)
 
 
-def test_all_wrong_shards_and_tensors_are_listed_at_once(tmp_path):
+def test_wrong_shards_are_listed_at_once_and_of_many_tensors_some(tmp_path):
     save_file({"a": TENSORS["a"]}, tmp_path / "good.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"1234")
     save_file({"z": TENSORS["a"]}, tmp_path / "other.safetensors")
@@ -73,7 +73,8 @@ def test_all_wrong_shards_and_tensors_are_listed_at_once(tmp_path):
         "cut.safetensors (a damaged file",
         "absent.safetensors (no such file or directory)",
         "also has: z",
-        *lost,
+        *sorted(lost)[:3],
+        "and 9 more",
     )
     assert all(word in str(caught.value) for word in words)
     assert "good.safetensors" not in str(caught.value)

@@ -229,6 +229,12 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
     if not isinstance(names, dict) or "classifier.bias" not in tensors or (declared or "").endswith("MultipleChoice"):
         return ()
     rows = len(tensors["classifier.bias"])
+    if values.get("num_labels") not in (None, rows):
+        raise CheckpointError(
+            expected=f"num_labels {rows} in config.json of {source}, the rows of the classifier",
+            found=repr(values["num_labels"])[:60],
+            fix="correct num_labels, or remove it",
+        )
     if set(names) != {str(number) for number in range(rows)}:
         raise CheckpointError(
             expected=f"labels 0 to {rows - 1} as id2label in config.json of {source}, the rows of the classifier",

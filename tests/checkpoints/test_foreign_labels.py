@@ -1,0 +1,106 @@
+"""Classifiers of `transformers`, whatever their labels and problem types: the answers of a pipeline, or one line."""
+
+import itertools
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+import bertsmith
+from bertsmith.errors import BertsmithError
+from tasks.architecture_samples import change_json, write_peer
+
+TEXTS = ["the good film", "a bad film ?", "", "the " * 90]
+PROBLEMS = (None, "regression", "single_label_classification", "multi_label_classification")
+NAMES = {
+    "none": None,
+    "named": {"0": "no", "1": "yes", "2": "both"},
+    "equal": {"0": "yes", "1": "yes", "2": "no"},
+    "gaps": {"0": "a", "2": "b", "5": "c"},
+    "numbers": {"0": 7, "1": 8, "2": 9},
+    "null": {"0": None, "1": "b", "2": "c"},
+}
+
+
+@pytest.fixture(scope="module")
+def classifiers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Path]]:
+    """Folders of classifiers, by their number of outputs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folders = {count: tmp_path_factory.mktemp("model") / "x" for count in (1, 2, 3)}
+        for count, path in folders.items():
+            write_peer(path, "electra", "ForSequenceClassification", num_labels=count)
+        yield folders
+    logging.getLogger("transformers").handlers.clear()
+
+
+def theirs(path: Path) -> list[dict[str, float]] | None:
+    """The scores of a pipeline by label; None if it cannot answer, or two labels have one name."""
+    try:
+        pipe = transformers.pipeline("text-classification", str(path), top_k=None, truncation=True, max_length=64)
+        found = [{one["label"]: one["score"] for one in answer} for answer in pipe(TEXTS)]
+    except Exception:  # noqa: BLE001 - whatever that library raises
+        return None
+    return found if len(found[0]) == len(pipe.model.config.id2label) else None
+
+
+def ours(path: Path) -> list[dict[str, float]]:
+    """Our scores by label; of a number, under the name of the only label."""
+    model = bertsmith.load(path)
+    if "score" in model.abilities:
+        return [{"": one.value} for one in model.score(TEXTS)]
+    return [dict(zip(one.labels, one.probabilities, strict=True)) for one in model.classify(TEXTS)]
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.parametrize(
+    ("count", "problem", "names"),
+    [*itertools.product((1, 2, 3), PROBLEMS, ("none", "named")), *((3, None, n) for n in NAMES)],
+)
+def test_scores_are_those_of_a_pipeline_or_the_folder_is_refused(classifiers, tmp_path, count, problem, names):
+    path = shutil.copytree(classifiers[count], tmp_path / "x")
+    values = json.loads((path / "config.json").read_text())
+    labels = None if NAMES[names] is None else dict(itertools.islice(NAMES[names].items(), count))
+    if labels is None and count == 1:
+        labels = {"0": "LABEL_0"}
+    for key in ("id2label", "label2id", "problem_type"):
+        values.pop(key, None)
+    values |= {"id2label": labels, "problem_type": problem}
+    (path / "config.json").write_text(json.dumps({key: one for key, one in values.items() if one is not None}))
+    expected = theirs(path)
+    numbers = problem == "regression" and count > 1  # of which theirs gives one after the other, under names of labels
+    no_choice = problem == "single_label_classification" and count == 1
+    if names in ("equal", "gaps", "null") or numbers or no_choice:
+        with pytest.raises(BertsmithError) as caught:
+            ours(path)
+        assert "\n" not in str(caught.value)
+        return
+    found = ours(path)
+    if labels is None and count == 3:  # theirs expects two labels, ours are numbered
+        assert expected is None
+        assert list(found[0]) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+        return
+    for mine, wanted in zip(found, expected, strict=True):
+        values = list(mine.values()) if "" in mine else [mine[str(label)] for label in wanted]
+        np.testing.assert_allclose(values, list(wanted.values()), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+def test_a_number_of_labels_that_contradicts_their_names_is_refused(classifiers, tmp_path):
+    path = shutil.copytree(classifiers[3], tmp_path / "x")
+    change_json(path / "config.json", num_labels=5)
+    assert theirs(path) is None
+    with pytest.raises(BertsmithError, match=r"num_labels 3 .* found 5"):
+        ours(path)
+
+
+def test_multiple_choice_has_one_output_whatever_its_labels(tmp_path):
+    write_peer(tmp_path, "electra", "ForMultipleChoice")
+    change_json(tmp_path / "config.json", id2label={"0": "first", "1": "second"})
+    assert "choose" in bertsmith.load(tmp_path).abilities
