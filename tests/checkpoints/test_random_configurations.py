@@ -46,6 +46,11 @@ ROPES = (
     {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
     {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5},
 )
+ABSENT = (
+    "layer_norm_eps", "hidden_act", "pad_token_id", "type_vocab_size", "norm_eps", "hidden_activation", "layer_types",
+    "rope_parameters", "local_attention", "classifier_pooling", "embedding_size", "num_hidden_groups", "afn",
+    "activation", "layer_norm_epsilon", "architectures", "tie_word_embeddings", "relative_attention_num_buckets",
+)  # fmt: skip
 SIZES = {"num_hidden_layers": (1, 2, 3), "num_attention_heads": (1, 2, 4), "hidden_size": (16, 24)}
 COMMON: dict[str, tuple[Any, ...]] = {
     "hidden_act": ACTIVATIONS,
@@ -63,6 +68,7 @@ COMMON: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None, None, None, {"quant_method": "gptq", "bits": 4}),
     "pruned_heads": (None, None, {"0": [0]}),
     "is_causal": (None, None, True),
+    "absent": ABSENT,
 }
 OWN: dict[str, dict[str, tuple[Any, ...]]] = {
     "bert": {"is_decoder": (False, True), "add_cross_attention": (False, False, True)},
@@ -121,6 +127,7 @@ def write(path: Path, architecture: str, head: str, values: dict[str, Any], seed
     """The folder of a model of `transformers`; what that library refuses raises whatever it raises."""
     values = {"vocab_size": 41, "pad_token_id": 1, "hidden_dropout_prob": 0.0, **values}
     late = {name: values.pop(name) for name in ("quantization_config", "pruned_heads", "torch_dtype") if name in values}
+    removed = values.pop("absent", "")
     kinds = values.pop("layer_types", None)
     if kinds is not None:
         every = {"global": 1, "local": 99, "mixed": 2}[kinds]
@@ -137,9 +144,10 @@ def write(path: Path, architecture: str, head: str, values: dict[str, Any], seed
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(path)
-    if late:
-        file = path / "config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | late))
+    file = path / "config.json"
+    written = json.loads(file.read_text()) | late
+    written.pop(removed, None)
+    file.write_text(json.dumps(written))
 
 
 def rows(seed: int, segments: int, pad: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -222,7 +230,11 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
         except BertsmithError as error:
             assert len(str(error)) < 1500, error  # noqa: PT017
             return False
-        expected = theirs(path, architecture, head, ids, kinds)
+        try:
+            expected = theirs(path, architecture, head, ids, kinds)
+        except (RuntimeError, AssertionError):  # of tensors that do not fit what the configuration says
+            assert "absent" in values
+            return False
     for mine, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, wanted, rtol=0, atol=ROOM * max(1, np.abs(wanted).max()))
     return True

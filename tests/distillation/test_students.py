@@ -11,6 +11,7 @@ import transformers
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.distillation.students import as_distilbert, student_of, with_layers
+from bertsmith.distillation.task_teaching import comparable
 from bertsmith.encoders.distilbert import DistilBertConfig
 from bertsmith.errors import ConfigError, VocabularyError
 from bertsmith.model.batch import Batch
@@ -110,6 +111,21 @@ def test_a_new_student_has_the_pieces_of_its_teacher(teacher: Path, name: str, l
     assert all(torch.equal(again[key], value) for key, value in student.folder.tensors.items())
     other = student_of(load_any(teacher), name, seed=4).folder.tensors
     assert any(not torch.equal(other[key], value) for key, value in student.folder.tensors.items())
+
+
+@pytest.mark.parametrize(("name", "heads"), [("tinybert", 4), ("1x16", 4), ("1x18", 1), ("tiny", 4)])
+def test_where_attention_is_compared_a_new_student_has_the_heads_of_its_teacher(
+    teacher: Path, name: str, heads: int
+) -> None:
+    """The teacher has 4; where they cannot share the width, the usual number stays, and the comparison is refused."""
+    folder = load_any(teacher)
+    usual, matched = student_of(folder, name), student_of(folder, name, same_heads=True)
+    assert matched.folder.config.num_attention_heads == heads
+    is_changed = usual.folder.config.num_attention_heads != heads
+    assert ("with the 4 attention heads of the teacher instead of" in matched.about) == is_changed
+    if heads != 4:
+        with pytest.raises(ConfigError, match="whose width 4 heads divide"):
+            comparable(matched.folder.config, folder.config, attention=True)
 
 
 def test_the_word_vectors_of_a_bilstm_are_those_of_the_teacher(teacher: Path) -> None:

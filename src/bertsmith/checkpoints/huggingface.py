@@ -120,8 +120,12 @@ def read_model_folder(
             problem_type=problem_type or metadata.problem_type,
             scoring=scoring,
         )
-        if "activation" in (scoring or {}):
-            notes.append("a CrossEncoder of sentence-transformers: scores are those of its predict()")
+        if scoring is not None and "activation" in scoring:
+            first = f", with the prompt {prompt!r} before each first text" if (prompt := scoring.get("prompt")) else ""
+            notes.append(
+                "a CrossEncoder of sentence-transformers: scores are those of its predict(), of several labels with "
+                f"apply_softmax{first}"
+            )
         if tokenizer is not None and (scoring or {}).get("lowercase"):
             tokenizer = lowercased(tokenizer)
     if not metadata.labels:
