@@ -29,7 +29,10 @@ def sentences(model: Path) -> Path:
     """The model as a sentence-transformers folder with prompts."""
     (model / "1_Pooling").mkdir()
     said = {
-        "modules.json": [{"path": "", "type": "models.Transformer"}, {"path": "1_Pooling", "type": "models.Pooling"}],
+        "modules.json": [
+            {"path": "", "type": "sentence_transformers.models.Transformer"},
+            {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        ],
         "1_Pooling/config.json": {"pooling_mode": "mean"},
         "config_sentence_transformers.json": {"prompts": {"query": "he ", "document": "to "}},
     }

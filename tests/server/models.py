@@ -70,7 +70,8 @@ def _write_sentences(folder: Path) -> Path:
     modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     said: dict[str, Any] = {
         "modules.json": [
-            {"idx": n, "path": place, "type": f"models.{modules[place]}"} for n, place in enumerate(modules)
+            {"idx": n, "path": place, "type": f"sentence_transformers.models.{modules[place]}"}
+            for n, place in enumerate(modules)
         ],
         "1_Pooling/config.json": {"pooling_mode_cls_token": True},
         "sentence_bert_config.json": {"max_seq_length": 20},

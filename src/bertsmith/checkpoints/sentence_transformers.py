@@ -244,7 +244,8 @@ def _kind(folder: Path, module: Mapping[str, Any], *, pooled: bool) -> str:
         CheckpointError: it is code of others, or is called with arguments.
     """
     name = str(module.get("type", ""))
-    if not name.startswith(_LIBRARY) or (pooled and module.get("kwargs")):
+    is_foreign = not name.startswith(_LIBRARY) and (pooled or name.endswith(".Transformer"))
+    if is_foreign or (pooled and module.get("kwargs")):
         raise CheckpointError(
             expected=f"modules of sentence-transformers without kwargs in '{folder / MODULES}'",
             found=f"{name!r}"[:100] + (f" with kwargs {module['kwargs']!r}"[:60] if module.get("kwargs") else ""),
