@@ -232,7 +232,10 @@ def test_a_sentence_transformers_folder_says_where_its_encoder_is_and_how_it_rea
     text = "The FILM was good"
     cased = everything(load_token_features(tmp_path / "inside", device="cpu"), [text])
     listed = [{"path": "inside", "type": "sentence_transformers.models.Transformer"}]
-    listed += [{"path": f"{number}_{kind}", "type": f"x.{kind}"} for number, kind in enumerate(modules, 1)]
+    listed += [
+        {"path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(modules, 1)
+    ]
     (tmp_path / "modules.json").write_text(json.dumps(listed))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text("{}")
