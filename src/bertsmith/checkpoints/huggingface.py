@@ -33,7 +33,7 @@ from bertsmith.errors import CheckpointError, InputError, some
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OF_TWO_TEXTS, whole
-from bertsmith.model.parameter_names import Match
+from bertsmith.model.parameter_names import Match, ParameterNames
 from bertsmith.model_files.metadata import (
     METADATA,
     SAFETENSORS,
