@@ -118,12 +118,17 @@ def test_lists_of_zeros_and_ones_have_a_number_for_each_label(
     path = write_lines(tmp_path / "a.jsonl", *({"text": "a", "labels": row} for row in rows))
     assert labels(path, "labels") == [("1",), ("0", "2"), ()]
     assert "a 0 or 1 for each of 3 labels, named 0 to 2" in capsys.readouterr().err
+    texts = write_lines(tmp_path / "e.jsonl", *({"text": "a", "labels": list(map(str, map(int, row)))} for row in rows))
+    assert labels(texts, "labels") == [("1",), ("0", "2"), ()]
     numbers = write_lines(tmp_path / "b.jsonl", {"text": "a", "labels": [0, 1]}, {"text": "b", "labels": [27]})
     assert labels(numbers, "labels") == [("0", "1"), ("27",)]
     for other in ([0, 1], [3], ["a"]):
         mixed = write_lines(tmp_path / "c.jsonl", {"text": "a", "labels": [0, 1, 0]}, {"text": "b", "labels": other})
         with pytest.raises(InputError, match="expected a list of 3 zeros and ones in line 2"):
             labels(mixed, "labels")
+    scores = write_lines(tmp_path / "d.jsonl", {"text": "a", "labels": [0.2, 0.8]}, {"text": "b", "labels": [1, 0]})
+    with pytest.raises(InputError, match=r"expected a list of names in line 1 of .*; found '\[0.2, 0.8\]'"):
+        labels(scores, "labels")
 
 
 def test_columns_of_zeros_and_ones_are_labels(tmp_path: Path) -> None:

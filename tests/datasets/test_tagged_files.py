@@ -51,6 +51,16 @@ def as_spans(folder: Path, drawn: list[Document]) -> Path:
     return path
 
 
+def as_prodigy(folder: Path, drawn: list[Document]) -> Path:
+    path = folder / "a.jsonl"
+    records = [
+        {"text": text, "tokens": [{"text": text, "id": 0}], "spans": [span._asdict() for span in spans]}
+        for text, spans in drawn
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
 def as_brat(folder: Path, drawn: list[Document]) -> Path:
     for number, (text, spans) in enumerate(drawn):
         (folder / f"{number}.txt").write_bytes(text.encode())
@@ -122,7 +132,7 @@ def as_parquet(folder: Path, drawn: list[Document]) -> Path:
     return folder / "a.parquet"
 
 
-@pytest.mark.parametrize("write", [as_brat, as_pubtator, as_bioc_json, as_bioc_xml, as_parquet])
+@pytest.mark.parametrize("write", [as_prodigy, as_brat, as_pubtator, as_bioc_json, as_bioc_xml, as_parquet])
 @settings(max_examples=25)
 @given(drawn=documents())
 def test_spans_are_the_same_in_every_format(tmp_path_factory: pytest.TempPathFactory, write, drawn) -> None:
@@ -329,6 +339,7 @@ def test_spans_of_brat_with_gaps_and_inside_others_are_left_out_and_listed(
     [
         ("T1\tLOC 0 3\tOslo", r"expected 'Oslo' at 0 to 3 in line 1 of .*; found 'In '"),
         ("T1 LOC 3 7 Oslo", "expected an annotation of brat in line 1 of"),
+        (f"T1\tLOC 3 {'9' * 5000}\tOslo", "expected an annotation of brat in line 1 of"),
         ("T1\tLOC 3 99\t", "expected spans of at least one of the 7 characters in"),
     ],
 )
@@ -356,6 +367,8 @@ def test_annotations_of_brat_need_their_text(tmp_path: Path) -> None:
             "1|t|Ann sings\n1|a|So.\n2\t0\t3\tAnn\tPER\n",
             "expected a title, an abstract or a mention of one document in line 3",
         ),
+        ("1|t|Ann sings\n1\t0\t\u00b2\tAnn\tPER\n", "or a mention of one document in line 2"),
+        ("1|t|Ann sings\n1\t0\t3\tAnn\n", "or a mention of one document in line 2"),
         ("1|t|Ann sings\n2|t|So.\n", "expected a title, an abstract or a mention of one document in line 2"),
     ],
 )
@@ -370,6 +383,7 @@ def test_a_line_of_pubtator_that_does_not_fit_is_refused(tmp_path: Path, text: s
     [
         ({"text": "Bob"}, "expected 'Bob' at 0 to 3 in passage 1 of document 1 of"),
         ({"locations": []}, "a location and an infon 'type' of each annotation in passage 1"),
+        ({"infons": ["type"]}, "a location and an infon 'type' of each annotation in passage 1"),
         ({"infons": {}}, "a location and an infon 'type' of each annotation in passage 1"),
         ({"locations": [{"offset": "x", "length": 3}]}, "a whole number as 'offset' in passage 1"),
     ],

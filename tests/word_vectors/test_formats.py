@@ -78,6 +78,9 @@ def test_a_wide_file_without_newline_at_the_end_is_read(tmp_path):
         (b"2 2\nthe 1 2\n\xc3 3 4\n", "not UTF-8, in line 3"),
         (b"2 2\n\xc3 1 2\nthe 3 4\n", "not UTF-8, in line 2"),
         (b"2 2\n 1 2\nthe 3 4\n", "no word before the numbers of line 2"),
+        (b"2 2\n  1 2\nthe 3 4\n", "no word before the numbers of line 2"),
+        (b"2 2\nthe  1 2\na 3 4\n", "two spaces after the word in line 2"),
+        (b"2 2\nthe 1 2\na 3 1e300\n", "NaN or infinity for 'a' in line 3"),
         (b"2 2\nthe 1 2\na 3 inf\n", "NaN or infinity for 'a' in line 3"),
         (
             b"2 2\na " + struct.pack("<2f", 1, float("nan")) + b"\nb " + struct.pack("<2f", 1, 2),

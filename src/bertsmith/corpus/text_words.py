@@ -37,7 +37,7 @@ def words_of_text(sentences: Sequence[str], *, lowercase: bool) -> tuple[Hashes,
     """
     if not sentences:
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint32)
-    texts = [unicodedata.normalize("NFC", one.lower() if lowercase else one) for one in sentences]
+    texts = [unicodedata.normalize("NFC", sentence.lower() if lowercase else sentence) for sentence in sentences]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     kinds = _kinds()[codes]

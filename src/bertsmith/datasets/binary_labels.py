@@ -87,4 +87,6 @@ def _numbers(cell: str, place: str) -> list[float] | None:
     if not cell.lstrip().startswith("["):
         return None
     values = parse_json(cell, place)
+    if len(set(map(str, values))) < len(values) and all(value in ("0", "1") for value in values):
+        return [float(value) for value in values]
     return values if all(isinstance(value, int | float) for value in values) else None

@@ -65,19 +65,18 @@ def _passages(document: Mapping[str, Any], place: str, gaps: list[tuple[str, str
         parts = _list(passage, "sentences", where)
         for part in parts if parts and not passage.get("text") else [passage]:
             text, offset = clean(str(part.get("text") or "")), _number(part, "offset", where)
-            inner = (
-                [one for sentence in parts for one in _list(sentence, "annotations", where)] if part is passage else []
-            )
-            annotations = [*_list(part, "annotations", where), *inner]
-            spans = [_span(one, text, offset, where, gaps) for one in annotations]
+            marked = [part, *parts] if part is passage else [part]
+            annotations = [annotation for owner in marked for annotation in _list(owner, "annotations", where)]
+            spans = [_span(annotation, text, offset, where, gaps) for annotation in annotations]
             yield MarkedText(where, text, tuple(span for span in spans if span is not None), document=place)
 
 
 def _span(annotation: Any, text: str, offset: int, place: str, gaps: list[tuple[str, str]]) -> MarkedSpan | None:
     """The span of an annotation; None if it has several, which are listed in `gaps`."""
     locations = _list(annotation, "locations", place)
-    infons = annotation.get("infons") or {}
-    label = next((str(infons[key]).strip() for key in TYPE_KEYS if infons.get(key)), "")
+    infons = annotation.get("infons")
+    types = [infons[key] for key in TYPE_KEYS if infons.get(key)] if isinstance(infons, dict) else []
+    label = str(types[0]).strip() if types else ""
     stated = str(annotation.get("text") or "")
     if not locations or not label:
         raise InputError(
@@ -104,8 +103,8 @@ def _of_json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     while isinstance(value, dict) and "passages" not in value:
         value = value.get("documents", next((part for part in value.values() if isinstance(part, list)), None))
     values = [value] if isinstance(value, dict) else value
-    if isinstance(values, list) and values and all(isinstance(one, dict) and "documents" in one for one in values):
-        values = [document for one in values for document in _list(one, "documents", f"'{shown(str(path))}'")]
+    if isinstance(values, list) and all(isinstance(part, dict) and "documents" in part for part in values):
+        values = [document for part in values for document in _list(part, "documents", f"'{shown(str(path))}'")]
     for number, document in enumerate(values or [], start=1):
         place = line_of(path, number, "document")
         if not isinstance(document, dict):
@@ -123,7 +122,10 @@ def _of_xml(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     except ET.ParseError as error:
         raise InputError(expected=f"XML in {file}", found=f"an error ({error})", fix="save it again") from None
     for number, document in enumerate(root.iter("document"), start=1):
-        yield line_of(path, number, "document"), {"passages": [_part(one) for one in document.findall("passage")]}
+        yield (
+            line_of(path, number, "document"),
+            {"passages": [_part(passage) for passage in document.findall("passage")]},
+        )
 
 
 def _part(element: ET.Element) -> dict[str, Any]:
@@ -131,12 +133,12 @@ def _part(element: ET.Element) -> dict[str, Any]:
     return {
         "offset": element.findtext("offset"),
         "text": element.findtext("text"),
-        "sentences": [_part(one) for one in element.findall("sentence")],
+        "sentences": [_part(sentence) for sentence in element.findall("sentence")],
         "annotations": [
             {
-                "infons": {one.get("key"): one.text for one in annotation.findall("infon")},
+                "infons": {infon.get("key"): infon.text for infon in annotation.findall("infon")},
                 "text": annotation.findtext("text"),
-                "locations": [dict(one.attrib) for one in annotation.findall("location")],
+                "locations": [dict(location.attrib) for location in annotation.findall("location")],
             }
             for annotation in element.findall("annotation")
         ],

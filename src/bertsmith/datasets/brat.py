@@ -24,7 +24,7 @@ from bertsmith.progress import counted, warn
 
 ANNOTATIONS, TEXT = ".ann", ".txt"
 
-_SPAN = re.compile(r"T\d+\t(\S+) (\d+ \d+(?:;\d+ \d+)*)\t?(.*)")
+_SPAN = re.compile(r"T\d+\t(\S+) (\d{1,18} \d{1,18}(?:;\d{1,18} \d{1,18})*)(?:\t(.*))?")
 _OTHERS = {"E": "event", "R": "relation", "*": "relation", "A": "attribute", "M": "attribute", "N": "link", "#": "note"}
 
 
@@ -86,7 +86,7 @@ def _spans(
         place = line_of(path, number)
         match = _SPAN.fullmatch(line)
         if match:
-            label, stated = match[1], match[3]
+            label, stated = match[1], match[3] or ""
             parts = [(int(start), int(end)) for start, end in (part.split() for part in match[2].split(";"))]
             span = MarkedSpan(parts[0][0], parts[-1][1], label)
             between = (text[end:start] for (_, end), (start, _) in itertools.pairwise(parts))

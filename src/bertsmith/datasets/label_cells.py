@@ -100,14 +100,18 @@ def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
             value = value["choices"] if isinstance(value["choices"], list) else [value["choices"]]
         elif value and all(isinstance(one, int | float) and one in (0, 1) for one in value.values()):
             value = [name for name, chosen in value.items() if chosen]
-    is_list = isinstance(value, list)
-    if not is_list or not all(isinstance(name, str | int | float) and not isinstance(name, bool) for name in value):
+    if not isinstance(value, list) or not all(map(_is_name, value)):
         raise InputError(
             expected=f"a {'list of names' if strict else 'label'} in {place}",
             found=brief(cell),
             fix='write ["a", "b"] or a|b' if strict else "write the name of the label",
         )
     return [clean(str(name)) for name in value]
+
+
+def _is_name(value: object) -> bool:
+    """Whether a value in a list may be the name of a label: a number such as 0.7 is a score."""
+    return isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0)
 
 
 def _label(name: str, place: str) -> str:

@@ -94,7 +94,7 @@ def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str
     new = {tag: _LETTERS[name].get(tag[0], tag[0]) + tag[1:] for tag in tags if tag != "O"} if name else {}
     if name:
         tell(f"tags of {name} read as IOBES: {', '.join(f'{a} as {b}' for a, b in _LETTERS[name].items())}")
-        examples = [_renamed(one, new) if isinstance(one, TaggedExample) else one for one in examples]
+        examples = [_renamed(example, new) if isinstance(example, TaggedExample) else example for example in examples]
         sentences = [example for example in examples if isinstance(example, TaggedExample) and example.tags]
     own = scheme_of(sentence.tags or () for sentence in sentences) if scheme else ""
     if own in ("", scheme) or not any(scheme_errors(sentence.tags or (), scheme) for sentence in sentences):
@@ -103,10 +103,10 @@ def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str
         return examples  # with errors in either scheme; scoring lists them
     tell(f"tags of {own} read as {scheme}, the scheme of the model")
     return [
-        dataclasses.replace(one, tags=tuple(convert_tags(one.tags, own, scheme)))
-        if isinstance(one, TaggedExample) and one.tags
-        else one
-        for one in examples
+        dataclasses.replace(example, tags=tuple(convert_tags(example.tags, own, scheme)))
+        if isinstance(example, TaggedExample) and example.tags
+        else example
+        for example in examples
     ]
 
 

@@ -92,7 +92,7 @@ def sentences_of(
             found=f"{counted(len(skipped), 'record')} without" + (f": {skipped[0][1]}" if skipped else ""),
             fix=fix,
         )
-    empty = sum(set(one.tags or ()) == {"O"} for one in examples)
+    empty = sum(set(example.tags or ()) == {"O"} for example in examples)
     tell(
         f"{file}: {f'read as {read_as}: ' if read_as else ''}{counted(len(examples), 'text')}, "
         f"{counted(types.total(), 'span')} of {counted(len(types), 'type')}; texts without a span, so all O: {empty:,}"

@@ -68,7 +68,7 @@ def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
         return {}
     features = stored.get("info", {}).get("features", {}) if isinstance(stored, dict) else {}
     names = {column: _names(feature) for column, feature in features.items()} if isinstance(features, dict) else {}
-    return {column: found for column, found in names.items() if found}
+    return {column: classes for column, classes in names.items() if classes}
 
 
 def with_names(cell: str, names: Sequence[str], place: str) -> str:
@@ -85,13 +85,18 @@ def with_names(cell: str, names: Sequence[str], place: str) -> str:
     except (ValueError, RecursionError):
         return cell
     if isinstance(value, list):
-        return json.dumps([_name(number, names, place) for number in value], ensure_ascii=False)
+        return json.dumps([name_of_class(number, names, place) for number in value], ensure_ascii=False)
     if value is None or value == _NO_CLASS:
         return ""
-    return _name(value, names, place)
+    return name_of_class(value, names, place)
 
 
-def _name(value: Any, names: Sequence[str], place: str) -> str:
+def name_of_class(value: Any, names: Sequence[str], place: str) -> str:
+    """The name of the class with a number; a name stays.
+
+    Raises:
+        InputError: the number is that of no class.
+    """
     if isinstance(value, str):
         return value
     if type(value) is not int or not 0 <= value < len(names):

@@ -29,6 +29,7 @@ from bertsmith.progress import counted, warn
 
 _PART = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 _FEWEST_CELLS = 5  # of a mention: document, start, end, text, type; an identifier may follow
+_OFFSET = re.compile(r"\d{1,18}")
 
 
 def is_pubtator(path: Path, *, encoding: str = UTF_8) -> bool:
@@ -75,11 +76,11 @@ def _documents(path: Path, lines: Sequence[str], unread: "Counter[str]") -> Iter
             first = first if parts else number
             name, parts[part[2]] = part[1], part[3]
             text = "\n".join(parts[key] for key in "ta" if key in parts)
-        elif parts and cells[0] == name and len(cells) >= _FEWEST_CELLS and cells[1].isdigit() and cells[2].isdigit():
+        elif parts and cells[0] == name and len(cells) >= _FEWEST_CELLS and all(map(_OFFSET.fullmatch, cells[1:3])):
             span = MarkedSpan(int(cells[1]), int(cells[2]), cells[4].strip())
             require_text(text, span, cells[3], place)
             spans.append(span)
-        elif parts and cells[0] == name and len(cells) > 1:
+        elif parts and cells[0] == name and len(cells) > 1 and not cells[1].isdecimal():
             unread[cells[1]] += 1
         else:
             raise InputError(

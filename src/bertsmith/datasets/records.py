@@ -22,7 +22,7 @@ from bertsmith.datasets.values import brief, parse_json
 from bertsmith.documents.names import json_value, require_unique
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
-from bertsmith.progress import tell, warn
+from bertsmith.progress import counted, tell, warn
 
 ACCEPTED = "accept"  # Prodigy's answer to a record that was not rejected
 _REFUSALS = ("reject", "ignore")
@@ -183,19 +183,21 @@ def _is_spacy_pair(value: Any) -> bool:
 def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
     """The tasks of Label Studio as records of their data and choices."""
     unread = Counter[str]()
-    found: list[tuple[str, Mapping[str, Any], dict[str, list[str]], list[Any], str]] = []
+    read: list[tuple[str, Mapping[str, Any], dict[str, list[str]], list[Any], str]] = []
     for place, task in tasks:
         if not is_task(task):
             raise InputError(expected=f"a task with 'data' in {place}", found=brief(task), fix="export the tasks again")
         kept, skipped = annotations_of(task, place)
         parts = [choices_of(one, place, unread if not number else Counter()) for number, one in enumerate(kept)]
         choices, spans = require_equal(parts, place) if parts else ({}, [])
-        found.append((place, task["data"], choices, spans, skipped))
-    questions = list(dict.fromkeys(name for _, _, choices, _, _ in found for name in choices))
+        read.append((place, task["data"], choices, spans, skipped))
+    questions = list(dict.fromkeys(name for _, _, choices, _, _ in read for name in choices))
     file = f"'{shown(str(path))}'"
-    tell(f"{file}: read as tasks of Label Studio: {len(found):,}, with choices for {len(questions)} question(s)")
+    tell(
+        f"{file}: read as tasks of Label Studio: {len(read):,}, with choices for {counted(len(questions), 'question')}"
+    )
     if unread:
         warn(f"{file}: results of other types are not read: {', '.join(f'{n:,} {kind}' for kind, n in unread.items())}")
-    for place, data, choices, spans, skipped in found:
+    for place, data, choices, spans, skipped in read:
         names = {"label" if len(questions) == 1 else name: choices.get(name, []) for name in questions}
         yield Record(place, {**data, **names, **({"spans": spans} if spans else {})}, skipped)

@@ -97,7 +97,7 @@ def _sheets(path: Path) -> _Sheets:
             found="none installed",
             fix="install it (pip install 'bertsmith[excel]'), or save the sheet as CSV",
         ) from None
-    found: list[list[list[Any]]] = []
+    sheets: list[list[list[Any]]] = []
     with unpacked(path) as file, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles and extensions that hold no values
         try:
@@ -105,7 +105,7 @@ def _sheets(path: Path) -> _Sheets:
                 file.seek(0)
                 book = openpyxl.load_workbook(file, data_only=data_only)
                 sheet = book.worksheets[0]
-                found.append(
+                sheets.append(
                     [[None if cell.data_type == "e" else cell.value for cell in row] for row in sheet.iter_rows()]
                 )
             names = book.sheetnames
@@ -115,4 +115,4 @@ def _sheets(path: Path) -> _Sheets:
                 found=f"something else ({type(error).__name__}: {brief(str(error))})",
                 fix="save it again as .xlsx, or as CSV",
             ) from None
-    return _Sheets(found[0], found[1], names)
+    return _Sheets(sheets[0], sheets[1], names)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.datasets.parquet_records import class_names
+from bertsmith.datasets.parquet_records import class_names, name_of_class
 from bertsmith.datasets.values import brief, clean
 from bertsmith.documents.sources import shown
 from bertsmith.errors import InputError
@@ -23,8 +23,9 @@ TAG_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def has_words(record: Any) -> bool:
-    """Whether a record has its words under a known key."""
-    return isinstance(record, Mapping) and any(isinstance(record.get(key), list) for key in WORD_KEYS)
+    """Whether a record has its words under a known key; Prodigy's tokens, which are objects, only repeat its text."""
+    values = [record.get(key) for key in WORD_KEYS] if isinstance(record, Mapping) else []
+    return any(isinstance(words, list) and not any(isinstance(word, dict) for word in words) for words in values)
 
 
 def read_token_records(
@@ -91,8 +92,8 @@ def _tags(record: Mapping[str, Any], key: str, names: Sequence[str], place: str)
     values = record.get(key)
     if not isinstance(values, list):
         raise InputError(expected=f"a list of tags under {key!r} in {place}", found=brief(values), fix="correct it")
-    if names and all(type(value) is int and 0 <= value < len(names) for value in values):
-        return tuple(names[value] for value in values)
+    if names:
+        return tuple(clean(name_of_class(value, names, place)) for value in values)
     wrong = next((value for value in values if not isinstance(value, str) or len(value.split()) != 1), None)
     if wrong is not None:
         raise InputError(

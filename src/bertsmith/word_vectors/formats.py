@@ -159,14 +159,17 @@ def _read_lines(file: IO[bytes], path: Path, count: int | None, width: int) -> t
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
             word, *numbers = line.rsplit(b" ", width)
-            if not word:
+            if not word.strip(b" "):
                 _refuse(path, f"no word before the numbers of line {number:,}")
+            if word.endswith(b" "):
+                _refuse(path, f"two spaces after the word in line {number:,}")
             if b"\t" in word:
                 _refuse(path, f"a tab in line {number:,}, where spaces separate the word from its numbers")
             if len(numbers) != width:
                 _refuse(path, f"{counted(line.count(b' '), 'number')} in line {number:,} instead of {width:,}")
             try:
-                rows.append(np.array([float(part) for part in numbers], dtype=np.float32))
+                with np.errstate(over="ignore"):  # refused below as infinity
+                    rows.append(np.array([float(part) for part in numbers], dtype=np.float32))
             except ValueError:
                 _refuse(path, f"line {number:,}, which has something else than {width:,} numbers after the word")
             if not np.isfinite(rows[-1]).all():
