@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pandas as pd
@@ -155,6 +156,21 @@ def test_the_first_sheet_of_a_workbook_is_a_table(tmp_path: Path) -> None:
     file = read_texts(path)
     assert [(example.first, example.label) for example in file.examples] == [("a", "1"), ("b", "0")]
     assert file.skipped == ((f"row 3 of '{path}'", "no text in any column"),)
+
+
+def test_a_blank_far_away_adds_no_rows_and_an_error_is_an_empty_cell(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["text", "label", "n"], ["a", "x", "=NA()"]):
+        book.active.append(row)
+    book.active.cell(row=2000, column=16384, value=" ")
+    book.save(tmp_path / "a.xlsx")
+    with zipfile.ZipFile(tmp_path / "a.xlsx") as source, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as target:
+        for name in source.namelist():
+            formula = rb'<c r="C2"><f>NA\(\)</f><v\s*(?:/>|></v>)</c>'
+            computed = b'<c r="C2" t="e"><f>NA()</f><v>#N/A</v></c>'
+            target.writestr(name, re.sub(formula, computed, source.read(name)))
+    assert [row.values for row in read_table(tmp_path / "b.xlsx")] == [{"text": "a", "label": "x", "n": ""}]
 
 
 def test_a_workbook_that_is_no_table_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ such as #N/A an empty cell.
 
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ class SheetRow(NamedTuple):
 
 
 class _Sheets(NamedTuple):
-    """The cells of the first sheet, the same with formulas in place of values, and the names of all sheets."""
+    """The rows of the first sheet, each up to its last cell, the same with formulas, and the names of all sheets."""
 
     cells: list[list[Any]]
     formulas: list[list[Any]]
@@ -47,7 +48,7 @@ def read_sheet(path: Path) -> Iterator[SheetRow]:
         [_text(value, formula, line_of(path, number, "row")) for value, formula in zip(*pair, strict=True)]
         for number, pair in enumerate(zip(sheets.cells, sheets.formulas, strict=True), start=1)
     ]
-    while rows and not any(rows[-1]):
+    while rows and not any(map(str.strip, rows[-1])):
         rows.pop()
     header = [name.strip() for name in rows[0]] if rows else []
     if len(rows) < 2 or not any(header):
@@ -63,14 +64,14 @@ def read_sheet(path: Path) -> Iterator[SheetRow]:
 
 def _named(header: Sequence[str], row: Sequence[str], place: str) -> dict[str, str]:
     """The cells of a row by the name of their column."""
-    for column, (name, cell) in enumerate(zip(header, row, strict=True), start=1):
+    for column, (name, cell) in enumerate(zip_longest(header, row, fillvalue=""), start=1):
         if cell.strip() and not name:
             raise InputError(
                 expected=f"a name above each column with values, in {place}",
                 found=f"{brief(cell)} in column {column}, which has none",
                 fix="name the column in the first row, or remove its values",
             )
-    return {name: cell for name, cell in zip(header, row, strict=True) if name}
+    return {name: cell for name, cell in zip_longest(header, row[: len(header)], fillvalue="") if name}
 
 
 def _text(value: Any, formula: Any, place: str) -> str:
@@ -103,11 +104,10 @@ def _sheets(path: Path) -> _Sheets:
         try:
             for data_only in (True, False):
                 file.seek(0)
-                book = openpyxl.load_workbook(file, data_only=data_only)
+                book = openpyxl.load_workbook(file, data_only=data_only, read_only=True)
                 sheet = book.worksheets[0]
-                sheets.append(
-                    [[None if cell.data_type == "e" else cell.value for cell in row] for row in sheet.iter_rows()]
-                )
+                sheet.reset_dimensions()  # some programs write wrong ones
+                sheets.append([["" if cell.data_type == "e" else cell.value for cell in row] for row in sheet])
             names = book.sheetnames
         except Exception as error:  # noqa: BLE001 - a damaged part of the archive ends in whatever reads it
             raise InputError(
