@@ -479,12 +479,22 @@ def test_text_of_wikiextractor_that_is_not_escaped_stays(tmp_path: Path) -> None
     assert read(path) == [["Write &lt;."]]
 
 
-@pytest.mark.parametrize("encoding", ["utf-9", "base64", "a\0b", ""])
+@pytest.mark.parametrize("encoding", ["utf-9", "base64", "punycode", "a\0b", ""])
 def test_an_encoding_that_does_not_exist_is_refused(encoding: str) -> None:
     with pytest.raises(ConfigError, match=r"expected the name of an encoding of text; found .*; use a name such as"):
         ReadingSettings(encoding=encoding)
     with pytest.raises(ConfigError, match="expected bad_bytes drop with the encoding utf-8; found cp1252"):
         ReadingSettings(encoding="cp1252", bad_bytes="drop")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_an_order_of_bytes_that_neither_the_file_nor_the_user_names_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "a.txt", "It rained\n".encode(f"{encoding}-be"))
+    message = f"expected a byte order mark .* in {encoding}; found none; name .*, {encoding}-le or {encoding}-be"
+    with pytest.raises(ConfigError, match=message):
+        list(read_documents([path], ReadingSettings(encoding=encoding)))
+    with pytest.raises(ConfigError, match=message):
+        decoded(path.read_bytes(), name="a.txt", encoding=encoding)
 
 
 def test_documents_continue_in_the_next_file_only_on_request(tmp_path: Path) -> None:

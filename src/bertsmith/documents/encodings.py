@@ -24,6 +24,8 @@ _MARKS = {
     codecs.BOM_UTF8: UTF_8,
 }
 
+_OF_HOST_NAMES = ("idna", "punycode")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodingSettings:
@@ -65,11 +67,14 @@ def require_encoding(name: str) -> str:
     """
     try:
         "a".encode(name)  # refuses what encodes bytes as bytes, such as "base64"
-        return codecs.lookup(name).name
+        actual = codecs.lookup(name).name
     except (LookupError, ValueError):
+        actual = ""
+    if actual in ("", *_OF_HOST_NAMES):
         raise ConfigError(
             expected="the name of an encoding of text", found=repr(name), fix="use a name such as utf-8, cp1252 or gbk"
-        ) from None
+        )
+    return actual
 
 
 def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
@@ -77,9 +82,19 @@ def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
 
     >>> encoding_of(b"\xff\xfea\0"), encoding_of(b"caf\xe9", "latin-1"), encoding_of(b"cafe")
     ('utf-16', 'iso8859-1', 'utf-8')
+
+    Raises:
+        ConfigError: there is no such encoding, or it needs a byte order mark.
     """
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
-    return marked or require_encoding(encoding)
+    actual = marked or require_encoding(encoding)
+    if head and not marked and actual in _MARKS.values() and actual != UTF_8:
+        raise ConfigError(
+            expected=f"a byte order mark at the beginning of text in {actual}",
+            found="none",
+            fix=f"name the order of its bytes, {actual}-le or {actual}-be",
+        )
+    return actual
 
 
 def decoded(data: bytes, *, name: str, what: str = "text", encoding: str = UTF_8) -> str:
