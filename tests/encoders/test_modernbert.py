@@ -200,7 +200,10 @@ def test_the_fields_of_transformers_5_are_read(tmp_path: Path) -> None:
         ({"norm_bias": True}, "norm_bias False in the configuration of a ModernBERT; found True"),
         ({"decoder_bias": False}, "decoder_bias True in the configuration of a ModernBERT; found False"),
         ({"layer_types": ["sliding_attention"] * 4}, "found global ones at none of 4"),
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope_type default; found {'rope_type': 'yarn'}"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
+            "rope_type default; found {'rope_type': 'yarn'}",
+        ),
         ({"classifier_pooling": "max"}, "classifier_pooling cls or mean; found 'max'"),
         ({"local_attention": 0}, "local_attention to be above 0; found 0"),
         ({"num_attention_heads": 32}, "heads of an even width, for rotary positions; found 1"),
