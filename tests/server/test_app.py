@@ -27,9 +27,11 @@ from server.models import write_models
 KEY = "0123456789abcdef0123"
 
 
-def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> Any:
+def serve(
+    models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None, **settings: Any
+) -> Any:
     async def run() -> Any:
-        async with asyncio.timeout(60), running(create_app(models, None, key)) as client:
+        async with asyncio.timeout(60), running(create_app(models, ServerSettings(**settings), key)) as client:
             return await script(client)
 
     return asyncio.run(run())
@@ -83,7 +85,7 @@ def test_token_ids_are_the_text_that_they_spell(models: dict[str, Model]) -> Non
             )
             assert by_ids.json == by_text.json
 
-    serve(models, script)
+    serve(models, script, token_ids=True)
 
 
 def test_token_ids_are_used_as_they_are(models: dict[str, Model]) -> None:
@@ -100,6 +102,15 @@ def test_token_ids_are_used_as_they_are(models: dict[str, Model]) -> None:
         assert reply.json["usage"]["tokens_cut"] == 0
         long = await client.post("/v1/embeddings", {"model": "novels", "input": [1] * (most + 1)})
         assert (long.status, "token ids in text 1" in long.json["error"]["message"]) == (422, True)
+
+    serve(models, script, token_ids=True)
+
+
+def test_token_ids_are_refused_unless_the_server_was_started_to_accept_them(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        for ids in ([5, 6], [[5], [6]]):
+            reply = await client.post("/v1/embeddings", {"model": "novels", "input": ids})
+            assert (reply.status, "start the server with --token-ids" in reply.error) == (422, True)
 
     serve(models, script)
 

@@ -17,7 +17,7 @@ from server.asgi import Client, Reply, running
 
 JSON = {"content-type": "application/json"}
 DEEP = b"[" * 100_000
-LIMITS = {"max_texts": 8, "max_characters": 2000, "max_body": 20_000, "read_seconds": 0.3}
+LIMITS = {"max_texts": 8, "max_characters": 2000, "max_body": 20_000, "read_seconds": 0.3, "token_ids": True}
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:

@@ -200,12 +200,20 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
 
 
 def _require_ids(service: Service, model: Any, rows: Sequence[Sequence[int]], prompt: str | None) -> None:
-    """Refuses token ids that the model cannot read.
+    """Refuses token ids that the model cannot read, and all of them if the server was not started to accept them.
+
+    Ids of another tokenizer are mostly ids of this vocabulary too, and some clients send them without being asked to.
 
     Raises:
         RefusalError: 413, there are more than a request may have; 422, one is not in the vocabulary, or a text has more
-            than the model reads.
+            than the model reads, or none is accepted.
     """
+    if not service.settings.token_ids:
+        raise RefusalError(
+            422,
+            "input: expected texts; found token ids; send texts, or start the server with --token-ids if the ids are "
+            "of the model's own vocabulary",
+        )
     count = sum(map(len, rows))
     if count > service.settings.max_tokens:
         raise RefusalError(

@@ -1,4 +1,4 @@
-"""All limits of a server in one place."""
+"""All limits of a server in one place, and what it accepts."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ _NODES_BESIDE = 1000  # extra nodes of a body, for keys that clients add
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """The limits of a server.
+    """The limits of a server, and what it accepts.
 
     Raises:
         ConfigError: a value is out of range.
@@ -49,10 +49,16 @@ class ServerSettings:
         0.5, "seconds after SIGTERM during which new connections are still accepted", most=_MOST_SECONDS
     )
 
+    token_ids: bool = help_field(
+        False, "accept token ids of the served model's own vocabulary in place of texts in /v1/embeddings"
+    )
+
     def __post_init__(self) -> None:
         require_limits(self)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if isinstance(value, bool):
+                continue
             least = 0 if field.name in ("batch_tokens", "leave_seconds") else 1 if isinstance(value, int) else 0.001
             require_number(field.name, value, least=least)
 
