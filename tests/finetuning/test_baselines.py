@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -422,11 +423,14 @@ def test_counts_of_words_are_kept_and_answer_what_the_cheap_system_answered(kind
         assert json.loads(json.dumps(prediction.to_dict())) == line["prediction"]
     place = tmp_path / "run" / SAVED[name] / "n-grams.json"
     values = read_json(place)
-    for change in ({"counts": {}}, {"counts": {**values["counts"], "rarity": {"a": float("nan")}}}, {"spec": []}):
+    damaged: list[dict[str, Any]] = [{"counts": {}}, {"counts": {**values["counts"], "limit": "high"}}, {"spec": []}]
+    damaged += [
+        {"counts": {**values["counts"], "rarity": {"a": number}}} for number in (math.nan, -1) if kind != "tags"
+    ]
+    for change in damaged:
         place.write_text(json.dumps(values | change))
-        if change != {"counts": {**values["counts"], "rarity": {"a": float("nan")}}} or kind != "tags":
-            with pytest.raises(InputError, match="make it again"):
-                load_predictor(tmp_path / "run" / SAVED[name])
+        with pytest.raises(InputError, match="make it again"):
+            load_predictor(tmp_path / "run" / SAVED[name])
 
 
 @pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])

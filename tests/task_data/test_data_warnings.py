@@ -23,7 +23,7 @@ def test_examples_in_both_files_and_texts_with_several_labels_are_counted_once(
         f"2 of 4 dev examples are also among the training examples, the first in line 3 of '{dev}' (as in line 2 of "
         f"'{train}'): scores on what was learned say little about other texts",
         f"1 text of the training examples has different labels: 'x' in line 2 of '{train}' and 'y' in line 5 of "
-        f"'{train}' for ('a',)",
+        f"'{train}' for 'a'",
     )
     said = capsys.readouterr().err
     assert all(said.count(warning) == 1 for warning in data.warnings)

@@ -9,7 +9,7 @@ Sources: see `word_overlap`.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,7 +36,7 @@ _TAGS = {"*": {"*": int}}
 _COUNTS: Mapping[str, Any] = {
     "tagging": {"word": _TAGS, "lower case": _TAGS, "ending": _TAGS, "shape": _TAGS, "any": {"": {"*": int}}},
     "choice": {"rarity": {"*": float}},
-    "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}},
+    "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}, "limit?": float},
 }
 
 
@@ -65,13 +65,13 @@ class WordModel:
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         """One prediction per example."""
-        task, given = cast("Any", task_for(self.spec)), cast("Any", examples)
+        task, asked = cast("Any", task_for(self.spec)), cast("Any", examples)
         if self.spec.kind == "span":
-            return answers(self.counts, given)
+            return answers(self.counts, asked)
         if self.spec.kind == "tagging":
-            return list(task.decode(given, None, tag_logits(self.counts, given, self.spec.labels), None))
-        rows = rows_of_units(np.array([len(one.endings) for one in given], dtype=np.int64))
-        return list(task.decode(given, rows, choice_logits(self.counts, given), None))
+            return list(task.decode(asked, None, tag_logits(self.counts, asked, self.spec.labels), None))
+        rows = rows_of_units(np.array([len(example.endings) for example in asked], dtype=np.int64))
+        return list(task.decode(asked, rows, choice_logits(self.counts, asked), None))
 
     def write(self, folder: Path) -> None:
         """Writes the file."""
@@ -85,21 +85,28 @@ def read_counted(folder: Path) -> "NGramModel | WordModel":
         InputError: there is none, or a file is damaged.
         ConfigError: a setting is unknown or invalid.
     """
-    place = folder / NGRAM_TERMS
-    values = read_json(place)
+    file = folder / NGRAM_TERMS
+    values = read_json(file)
     if not (isinstance(values, dict) and "counts" in values):
         return NGramModel.read(folder)
     wrong = misfit(values, {"spec": dict})
     if wrong:
-        raise InputError(expected=f"a task in '{place}'", found=wrong, fix=FIX)
-    spec = TaskSpec.from_dict(values["spec"], str(place))
-    wrong = misfit(values["counts"], _COUNTS[spec.kind]) if spec.kind in _COUNTS else spec.kind
-    counts = {} if wrong else values["counts"]
-    limit = counts.get("limit")
-    if not wrong and (limit is None) != (not spec.unanswerable):
-        wrong = f"limit = {limit}"
-    if not wrong and not all(map(math.isfinite, [*counts.get("rarity", {}).values(), *([limit] if limit else [])])):
-        wrong = "a number that is not finite"
+        raise InputError(expected=f"a task in '{file}'", found=wrong, fix=FIX)
+    spec, counts = TaskSpec.from_dict(values["spec"], str(file)), values["counts"]
+    wrong = misfit(counts, _COUNTS[spec.kind]) if spec.kind in _COUNTS else spec.kind
+    if not wrong and ("limit" in counts) != spec.unanswerable:
+        wrong = f"limit = {counts.get('limit')}"
+    if not wrong and not all(0 <= number < math.inf for number in _numbers_of(counts)):
+        wrong = "a number that is negative or not finite"
     if wrong:
-        raise InputError(expected=f"counts of words in '{place}'", found=wrong, fix=FIX)
+        raise InputError(expected=f"counts of words in '{file}'", found=wrong, fix=FIX)
     return WordModel(spec=spec, counts=counts)
+
+
+def _numbers_of(counts: Any) -> Iterator[float]:
+    """All numbers of counts, however deep."""
+    if isinstance(counts, dict):
+        for part in counts.values():
+            yield from _numbers_of(part)
+    elif isinstance(counts, int | float):
+        yield counts

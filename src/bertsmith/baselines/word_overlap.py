@@ -58,8 +58,8 @@ def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Seque
 
     @functools.cache
     def logits(word: str) -> np.ndarray:
-        found = next(counts[kind][key] for kind, key in _keys(word) if key in counts[kind])
-        count = np.array([found.get(label, 0) for label in labels]) + _UNSEEN
+        of_word = next(counts[kind][key] for kind, key in _keys(word) if key in counts[kind])
+        count = np.array([of_word.get(label, 0) for label in labels]) + _UNSEEN
         return np.asarray(np.log(count / count.sum()))
 
     words = [word for sentence in sentences for word in sentence.words]
@@ -99,11 +99,11 @@ def counted_answers(train: Sequence[QuestionExample], *, unanswerable: bool) -> 
         if question.answers and (found := _TOKEN.findall(question.answers[0].text)):
             for key in (_question_word(question.question), ""):
                 kinds[key][_kind(found[0])] += 1
-    limit = None
+    counts: dict[str, Any] = {"rarity": rarity, "kinds": kinds}
     if unanswerable:
         shares = np.array([_best_sentence(question, rarity)[1] for question in train])
-        limit = _limit(shares, np.array([question.is_impossible for question in train]))
-    return {"rarity": rarity, "kinds": kinds, "limit": limit}
+        counts["limit"] = _limit(shares, np.array([question.is_impossible for question in train]))
+    return counts
 
 
 def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[AnswerPrediction]:
@@ -116,7 +116,7 @@ def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[Answer
     Args:
         counts: from `counted_answers`.
     """
-    return [_answer(question, counts["rarity"], counts["kinds"], counts["limit"]) for question in questions]
+    return [_answer(question, counts["rarity"], counts["kinds"], counts.get("limit")) for question in questions]
 
 
 def _keys(word: str) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
 
     >>> first, second = TextExample(id="0", first="a", label="x"), TextExample(id="1", first="a", label="y")
     >>> data_warnings([first, second], [])
-    ("1 text of the training examples has different labels: 'x' in  and 'y' in  for ('a',)",)
+    ("1 text of the training examples has different labels: 'x' in  and 'y' in  for 'a'",)
     """
     result = []
     seen = {_inputs(example): example for example in reversed(train)}
@@ -52,8 +52,8 @@ def _inputs(example: Example) -> Hashable:
     if isinstance(example, ChoiceExample):
         return example.context.strip(), example.endings
     if isinstance(example, TextExample):
-        texts = (example.first,) if example.second is None else (example.first, example.second)
-        return tuple(text.strip() for text in texts)
+        first = example.first.strip()
+        return first if example.second is None else (first, example.second.strip())
     return example.texts
 
 

@@ -8,6 +8,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -208,8 +209,9 @@ class ClassificationTask(TaskWithLoss):
         if not self.spec.multi_label:
             return super().golds(examples)
         labels = self._with_unknown(examples)
-        above = [[labels[place] for place in np.flatnonzero(row)] for row in self._gold_matrix(examples, labels)]
-        return [list(dict.fromkeys([*labels_of(one), *names])) for one, names in zip(examples, above, strict=True)]
+        closed = [list(itertools.compress(labels, row)) for row in self._gold_matrix(examples, labels)]
+        both = zip(map(labels_of, examples), closed, strict=True)
+        return [list(dict.fromkeys([*named, *all_names])) for named, all_names in both]
 
     def numbers(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
