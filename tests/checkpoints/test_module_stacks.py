@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -146,3 +148,10 @@ def test_numbers_cut_by_the_user_are_scaled_afterwards(base: Path, tmp_path: Pat
     assert (np.linalg.norm(cut.embed(TEXTS), axis=1) < 0.99).all()
     np.testing.assert_allclose(np.linalg.norm(whole.embed(TEXTS), axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(cut.varied(normalize=True).embed(TEXTS), axis=1), 1, atol=1e-5)
+
+
+def test_a_pipe_in_place_of_the_modules_is_refused(base: Path, tmp_path: Path) -> None:
+    shutil.copytree(base, tmp_path, dirs_exist_ok=True)
+    os.mkfifo(tmp_path / "modules.json")
+    with pytest.raises(BertsmithError, match="regular file at '.*modules.json'; found a device or a pipe"):
+        load_embedder(tmp_path, device="cpu")

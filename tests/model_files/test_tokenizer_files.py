@@ -137,6 +137,16 @@ def test_the_metadata_takes_precedence_over_other_files(tmp_path):
         read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": 3}))
 
 
+def test_the_class_of_the_architecture_takes_precedence_over_the_rules_in_tokenizer_json_with_a_note(tmp_path):
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), TextRules(lowercase=False)))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert read_wordpiece(tmp_path, ModelMetadata())[1] == []
+    (tmp_path / "tokenizer_config.json").unlink()
+    tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
+    assert tokenizer.rules.lowercase, "as AutoTokenizer does"
+    assert notes == ["text is cleaned by the rules of the tokenizer_class (lower-cased), not by those in tokenizer.json"]
+
+
 def test_casing_is_guessed_from_the_vocabulary_as_a_last_resort_and_reported(tmp_path):
     """Never from the name of a folder."""
     Vocabulary(PIECES).save(tmp_path / "vocab.txt")

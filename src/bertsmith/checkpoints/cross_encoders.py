@@ -50,7 +50,7 @@ def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] |
             return None
         activation = {} if recorded is None else {"activation": _activation(recorded, folder / "config.json")}
         return {**activation, "max_length": max_length_of(folder, {})}
-    if (folder / MODULES).is_file():
+    if (folder / MODULES).exists():
         modules = modules_of(folder)
         kinds = [str(module.get("type")) for module in modules]
         if [kind.rsplit(".", 1)[-1] for kind in kinds] != ["Transformer"] or modules[0].get("path"):

@@ -83,7 +83,7 @@ def read_model_folder(
     else:
         notes.append("no vocabulary in the folder")
     if tokenizer is not None:
-        tokenizer = with_segments(tokenizer, config.type_vocab_size)
+        tokenizer = with_segments(tokenizer, config.type_vocab_size, folder)
     names = architecture.names
     weights, unwrapped = without_wrappers(read_weights(folder), names)
     notes += unwrapped

@@ -124,9 +124,8 @@ def read_onnx_folder(path: Path | str) -> OnnxFolder:
             fix=_AGAIN,
         )
     metadata.check_vocabulary(tokenizer.vocabulary, folder)
-    return OnnxFolder(
-        path=folder, shape=shape, tokenizer=with_segments(tokenizer, shape.type_vocab_size), metadata=metadata
-    )
+    tokenizer = with_segments(tokenizer, shape.type_vocab_size, folder)
+    return OnnxFolder(path=folder, shape=shape, tokenizer=tokenizer, metadata=metadata)
 
 
 def with_shape(metadata: ModelMetadata, shape: OnnxShape) -> ModelMetadata:

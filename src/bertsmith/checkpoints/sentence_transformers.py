@@ -9,12 +9,13 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import CheckpointError, nearest
-from bertsmith.files import read_json, write_json
+from bertsmith.files import read_json, read_object, write_json
 
 MODULES = "modules.json"
 ABOUT = "config_sentence_transformers.json"
@@ -99,7 +100,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         InputError: a file is not JSON.
         CheckpointError: the folder needs something unsupported, such as a dense layer.
     """
-    if not (folder / MODULES).is_file() or is_cross_encoder(folder):
+    if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
     encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
     for module in modules_of(folder):
@@ -304,29 +305,13 @@ def lowercases_texts(encoder: Path, said: dict[str, Any]) -> bool:
     return _flag(encoder / _ENCODER_SETTINGS, said, "do_lower_case", default=False)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The settings in a file; empty if there is no such file.
-
-    Raises:
-        CheckpointError: the file has something else.
-    """
-    said = read_json(path) if path.is_file() else {}
-    if not isinstance(said, dict):
-        raise CheckpointError(
-            expected=f"settings by their names in '{path}'",
-            found=repr(said)[:60],
-            fix="write an object such as {}, or download the file again",
-        )
-    return said
-
-
 def max_length_of(encoder: Path, said: dict[str, Any]) -> int | None:
     """The `max_seq_length`; if not specified, the tokenizer's limit."""
     longest = _count(encoder / _ENCODER_SETTINGS, said, "max_seq_length")
     if longest is not None:
         return longest
     limit = read_object(encoder / "tokenizer_config.json").get("model_max_length")
-    return int(limit) if isinstance(limit, int | float) and limit > 0 else None
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < math.inf else None
 
 
 def _count(path: Path, said: Mapping[str, Any], name: str) -> int | None:

@@ -220,11 +220,12 @@ def described(folder: Path, file: Json) -> Json:
     config = read_object(folder / SWITCHES)
     switches = Switches(config, folder / SWITCHES)
     _require_followed(switches, file, folder)
-    is_file = (folder / PIPELINE).exists()
+    is_file, kind = (folder / PIPELINE).exists(), kind_of_pieces(file["model"])
+    if chosen is not None and chosen.model != kind and not (is_file or config.get("tokenizer_class")):
+        chosen = None  # the class that is usual for the architecture reads other files
     tokens = _Named(folder, config, file if is_file else {}, {} if chosen is None else chosen.tokens)
     base = file
     if chosen is not None:
-        kind = kind_of_pieces(file["model"])
         if kind != chosen.model:
             raise CheckpointError(
                 expected=f"{chosen.model} pieces in {source}, as its tokenizer_class in {SWITCHES} has",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import ConfigError, VocabularyError
+from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import read_object, regular_bytes, require_file
 from bertsmith.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
 from bertsmith.model_files.metadata import ModelMetadata
@@ -89,6 +89,9 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
     special = special_named(folder, SPECIAL_PIECES)
     rows = Vocabulary(pieces, special=special, source=source, whole=whole, has_ids=has_ids)
     stated = rules_of(description) if recorded is None else recorded
+    if stated is not None and stated != (recorded or rules_of(file)):
+        case = "lower-cased" if stated.lowercase else "not lower-cased"
+        notes.append(f"text is cleaned by the rules of the tokenizer_class ({case}), not by those in {PIPELINE}")
     if stated is None or not (special == SPECIAL_PIECES and _has_rows_of_bert(description, source)):
         return PipelineTokenizer(description, special, source=source), notes
     return WordPieceTokenizer(rows, stated, added=tokens_in(description["added_tokens"], source)), notes
@@ -291,16 +294,38 @@ def lowercased(tokenizer: Tokenizer) -> Tokenizer:
     if isinstance(tokenizer, WordPieceTokenizer):
         before = tokenizer.rules
         rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        return WordPieceTokenizer(tokenizer.vocabulary, rules, added=tokenizer.added)
+        return _with_template(
+            WordPieceTokenizer(tokenizer.vocabulary, rules, added=tokenizer.added), tokenizer.template
+        )
     assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
     steps = [{"type": "Lowercase"}, tokenizer.description.get("normalizer")]
     normalizer = {"type": "Sequence", "normalizers": [step for step in steps if step is not None]}
     description = {**tokenizer.description, "normalizer": normalizer}
-    return PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
+    result = PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
+    return _with_template(result, tokenizer.template)
 
 
-def with_segments(tokenizer: Tokenizer, count: int) -> Tokenizer:
-    """The tokenizer of a model with `count` segments; if there is one, all tokens are in it, whatever its files say."""
-    if count == 1:
-        tokenizer.template = dataclasses.replace(tokenizer.template, second_segment=0)
+def with_segments(tokenizer: Tokenizer, count: int, folder: Path) -> Tokenizer:
+    """The tokenizer of a model with `count` segments, in a folder.
+
+    All tokens are in the first segment if there is one alone, or if the inputs of the model that the folder names lack
+    the segments.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    inputs = read_object(folder / SWITCHES).get("model_input_names")
+    if inputs is not None and not (isinstance(inputs, list) and "input_ids" in inputs and "attention_mask" in inputs):
+        raise InputError(
+            expected=f"model_input_names with input_ids and attention_mask in '{folder / SWITCHES}'",
+            found=repr(inputs)[:80],
+            fix="add them",
+        )
+    if count == 1 or (count > 1 and inputs is not None and "token_type_ids" not in inputs):
+        return _with_template(tokenizer, dataclasses.replace(tokenizer.template, second_segment=0))
+    return tokenizer
+
+
+def _with_template(tokenizer: Tokenizer, template: Template) -> Tokenizer:
+    tokenizer.template = template
     return tokenizer

@@ -40,7 +40,7 @@ def tokenizer_config(
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_cjk,
         **{name: True for name in OWN_SWITCHES if getattr(rules, name)},
-        **_inputs(config, max_length, needs_segments),
+        **_inputs(tokenizer, config, max_length, needs_segments),
         # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
         "tokenizer_class": "BertTokenizer" if rules == plain and is_usual else "PreTrainedTokenizerFast",
     }
@@ -71,7 +71,7 @@ def write_tokenizer(
         description = tokenizer.description
         settings = {
             **_special_tokens(tokenizer),
-            **_inputs(config, max_length, needs_segments),
+            **_inputs(tokenizer, config, max_length, needs_segments),
             "tokenizer_class": "PreTrainedTokenizerFast",
         }
     write_json(folder / "tokenizer.json", description)
@@ -92,9 +92,12 @@ def _added(tokenizer: Tokenizer) -> set[str]:
     return {token["content"] for token in tokenizer.description.get("added_tokens") or ()}
 
 
-def _inputs(config: EncoderConfig, max_length: int | None, needs_segments: bool) -> dict[str, Any]:
+def _inputs(
+    tokenizer: Tokenizer, config: EncoderConfig, max_length: int | None, needs_segments: bool
+) -> dict[str, Any]:
     """The arguments of the model in `transformers`, and how long they may be; one segment has no ids."""
-    segments = ["token_type_ids"] if config.type_vocab_size > 1 or needs_segments else []
+    has_segments = config.type_vocab_size > 1 and tokenizer.template.has_segments
+    segments = ["token_type_ids"] if has_segments or needs_segments else []
     return {
         "model_input_names": ["input_ids", *segments, "attention_mask"],
         "model_max_length": max_length or config.max_tokens,

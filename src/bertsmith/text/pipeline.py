@@ -55,7 +55,7 @@ class PipelineTokenizer(Tokenizer):
         self.template = template_of(description.get("post_processor"), source)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.description, self.vocabulary.special, self.source)
+        return _rebuild, (self.description, self.vocabulary.special, self.source), {"template": self.template}
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class WordPieceTokenizer(Tokenizer):
         self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.vocabulary, self.rules, self.added, self.cache_entries, self.threads)
+        arguments = (self.vocabulary, self.rules, self.added, self.cache_entries, self.threads)
+        return _rebuild, arguments, {"template": self.template}
 
     @property
     def settings(self) -> dict[str, Any]:
