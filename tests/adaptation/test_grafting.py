@@ -1,5 +1,6 @@
 """Grafting words: which ones, where they start from, and that nothing else changes."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,17 @@ def test_a_new_piece_starts_from_the_mean_of_its_old_pieces_and_the_rest_stays(t
     assert changed == {"bert.embeddings.word.weight", "mlm.bias"}
     assert result.tokenizer is not None
     assert result.tokenizer.tokenize("the films xyz") == ["the", "films", "xyz"]
+
+
+def test_words_take_the_rows_that_only_fill_up_the_table(tmp_path: Path) -> None:
+    folder = load_any(write_base(tmp_path / "base"))
+    table, bias = "bert.embeddings.word.weight", "mlm.bias"
+    spare = {name: torch.cat([folder.tensors[name], folder.tensors[name][:2] + 9]) for name in (table, bias)}
+    config = dataclasses.replace(folder.config, vocab_size=folder.config.vocab_size + 2)
+    padded = dataclasses.replace(folder, config=config, tensors=folder.tensors | spare)
+    expected, result = grafted(folder, ["films", "xyz"]), grafted(padded, ["films", "xyz"])
+    assert result.config == expected.config
+    assert all(torch.equal(rows, result.tensors[name]) for name, rows in expected.tensors.items())
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])

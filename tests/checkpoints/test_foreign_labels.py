@@ -1,5 +1,6 @@
 """Classifiers of `transformers`, whatever their labels and problem types: the answers of a pipeline, or one line."""
 
+import copy
 import itertools
 import json
 import logging
@@ -13,7 +14,10 @@ import pytest
 import transformers
 
 import bertsmith
+from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.errors import BertsmithError
+from bertsmith.model_files.tokenizer_files import lowercased
+from checkpoints.tiny import write_folder
 from tasks.architecture_samples import change_json, write_peer
 
 TEXTS = ["the good film", "a bad film ?", "", "the " * 90]
@@ -104,3 +108,26 @@ def test_multiple_choice_has_one_output_whatever_its_labels(tmp_path):
     write_peer(tmp_path, "electra", "ForMultipleChoice")
     change_json(tmp_path / "config.json", id2label={"0": "first", "1": "second"})
     assert "choose" in bertsmith.load(tmp_path).abilities
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.filterwarnings("ignore")
+def test_both_texts_are_in_one_segment_if_the_inputs_of_the_model_lack_segments(
+    classifiers: dict[int, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(classifiers[3], path)
+    change_json(path / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    pipe = transformers.pipeline("text-classification", str(path), top_k=None)
+    expected = {one["label"]: one["score"] for one in pipe({"text": "the film", "text_pair": "a good film"})}
+    folder = read_model_folder(path)
+    write_folder(tmp_path / "copy", folder)
+    for place in (path, tmp_path / "copy"):
+        (answer,) = bertsmith.load(place).classify([("the film", "a good film")])
+        assert dict(zip(answer.labels, answer.probabilities, strict=True)) == pytest.approx(expected, abs=1e-5)
+    tokenizer = folder.require_tokenizer()
+    assert not tokenizer.template.has_segments
+    assert copy.deepcopy(tokenizer).template == lowercased(tokenizer).template == tokenizer.template
+    change_json(path / "tokenizer_config.json", model_input_names=["input_ids"])
+    with pytest.raises(BertsmithError, match="model_input_names with input_ids and attention_mask"):
+        read_model_folder(path)

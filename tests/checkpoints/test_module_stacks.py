@@ -153,5 +153,5 @@ def test_numbers_cut_by_the_user_are_scaled_afterwards(base: Path, tmp_path: Pat
 def test_a_pipe_in_place_of_the_modules_is_refused(base: Path, tmp_path: Path) -> None:
     shutil.copytree(base, tmp_path, dirs_exist_ok=True)
     os.mkfifo(tmp_path / "modules.json")
-    with pytest.raises(BertsmithError, match="regular file at '.*modules.json'; found a device or a pipe"):
+    with pytest.raises(BertsmithError, match=r"regular file at '.*modules.json'; found a device or a pipe"):
         load_embedder(tmp_path, device="cpu")

@@ -144,7 +144,9 @@ def test_the_class_of_the_architecture_takes_precedence_over_the_rules_in_tokeni
     (tmp_path / "tokenizer_config.json").unlink()
     tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
     assert tokenizer.rules.lowercase, "as AutoTokenizer does"
-    assert notes == ["text is cleaned by the rules of the tokenizer_class (lower-cased), not by those in tokenizer.json"]
+    assert notes == [
+        "text is cleaned by the rules of the tokenizer_class (lower-cased), not by those in tokenizer.json"
+    ]
 
 
 def test_casing_is_guessed_from_the_vocabulary_as_a_last_resort_and_reported(tmp_path):

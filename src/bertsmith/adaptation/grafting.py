@@ -62,7 +62,9 @@ def grafted_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> WordPieceTo
     """The tokenizer with further words as its last pieces."""
     old = tokenizer.vocabulary
     vocabulary = Vocabulary([*old.pieces, *words], special=old.special, source="the grafted vocabulary")
-    return WordPieceTokenizer(vocabulary, tokenizer.rules)
+    assert isinstance(tokenizer, WordPieceTokenizer), "only that has words for pieces"
+    assert not old.whole, "words can be its last pieces"
+    return WordPieceTokenizer(vocabulary, tokenizer.rules, added=tokenizer.added)
 
 
 def grafted(folder: ModelFolder, words: Sequence[str]) -> ModelFolder:
@@ -77,7 +79,9 @@ def grafted(folder: ModelFolder, words: Sequence[str]) -> ModelFolder:
     pieces = len(before.vocabulary)
     config = dataclasses.replace(folder.config, vocab_size=pieces + len(words))
     # What has a row for each piece: the word table, and in the head that predicts pieces the bias.
-    of_pieces = _heights(folder.config).items() ^ _heights(config).items()
+    of_pieces = (
+        _heights(config).items() ^ _heights(dataclasses.replace(config, vocab_size=config.vocab_size + 1)).items()
+    )
     names = {name for name, _ in of_pieces}
     old_pieces = before.encode_repeated_words(words)
     tensors = {
