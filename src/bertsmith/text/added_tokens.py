@@ -7,7 +7,7 @@ several that begin at a character the longest counts. This is what `AddedVocabul
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from bertsmith.errors import VocabularyError
@@ -31,7 +31,7 @@ class AddedToken:
         single_word: only if there is no letter or digit before or after it.
         lstrip, rstrip: the white space before it, or after it, belongs to it.
         normalized: looked for in the normalized text.
-        special: ordinary text does not become this piece where special pieces are not wanted.
+        special: `transformers` leaves it out of decoded text.
     """
 
     content: str
@@ -86,6 +86,7 @@ class AddedTokens:
     Args:
         tokens: in the order in which they were added; of those with the same spelling, the first one counts.
         normalize: returns the normalized text.
+        reserved: the pieces that ordinary text does not become where special pieces are not wanted.
         source: the name of their file in error messages.
 
     Attributes:
@@ -97,10 +98,14 @@ class AddedTokens:
     """
 
     def __init__(
-        self, tokens: Iterable[AddedToken], normalize: Callable[[str], str], source: str = "the tokenizer"
+        self,
+        tokens: Iterable[AddedToken],
+        normalize: Callable[[str], str],
+        reserved: Collection[str],
+        source: str = "the tokenizer",
     ) -> None:
         self.tokens = tuple(tokens)
-        self.raw = Finder({one.content: one for one in reversed(self.tokens) if not one.normalized})
+        self.raw = Finder({one.content: one for one in reversed(self.tokens) if not one.normalized}, reserved)
         spelled = {normalize(one.content): one for one in reversed(self.tokens) if one.normalized}
         if "" in spelled:
             raise VocabularyError(
@@ -108,7 +113,7 @@ class AddedTokens:
                 found=repr(spelled[""].content),
                 fix="set its 'normalized' to false in the tokenizer.json",
             )
-        self.normalized = Finder(spelled)
+        self.normalized = Finder(spelled, reserved)
 
 
 class Finder:
@@ -116,16 +121,17 @@ class Finder:
 
     Args:
         tokens: by spelling.
+        reserved: see `AddedTokens`.
     """
 
-    def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
-        self._tokens = tokens
+    def __init__(self, tokens: Mapping[str, AddedToken], reserved: Collection[str]) -> None:
+        self._tokens, self._reserved = tokens, frozenset(reserved)
         longest_first = sorted(tokens, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if tokens else None
-        self._has_ordinary = not all(token.special for token in tokens.values())
+        self._has_ordinary = any(token.content not in self._reserved for token in tokens.values())
 
     def wanted(self, *, specials: bool) -> bool:
-        """Whether any token can be found: with `specials`, every one; without, those that are not special."""
+        """Whether any token can be found: with `specials`, every one; without, those that are not reserved."""
         return self._pattern is not None and (specials or self._has_ordinary)
 
     def may_find(self, text: str) -> bool:
@@ -140,7 +146,7 @@ class Finder:
         position = 0
         for match in () if self._pattern is None else self._pattern.finditer(text):
             token, (start, end) = self._tokens[match[0]], match.span()
-            if token.special and not specials:
+            if not specials and token.content in self._reserved:
                 continue
             if token.single_word and _touches_word(text, start, end):
                 continue

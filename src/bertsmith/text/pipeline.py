@@ -44,8 +44,8 @@ class PipelineTokenizer(Tokenizer):
 
     def __init__(self, description: dict[str, Any], special: SpecialPieces, *, source: str) -> None:
         self.description, self.source = description, source
-        self._tokenizer = _build(description, source)
-        self._tokenizer.encode_special_tokens = True  # ordinary text cannot make special ids
+        self._tokenizer = _build(_with_reserved(description, special), source)
+        self._tokenizer.encode_special_tokens = True  # ordinary text cannot make the ids of special pieces
         pieces = self._tokenizer.get_vocab(with_added_tokens=True)
         by_id = {id: piece for piece, id in pieces.items()}
         # Ids without a piece occur if the size of the table was rounded up; they are never produced.
@@ -140,6 +140,12 @@ class PipelineTokenizer(Tokenizer):
         """The text with [MASK] as the model spells it, where [MASK] is the mask."""
         mask = self.vocabulary.special.mask
         return text.replace(MASK, mask) if special_tokens is True and mask else text
+
+
+def _with_reserved(description: dict[str, Any], special: SpecialPieces) -> dict[str, Any]:
+    """The description with the special pieces of the model as its only special tokens; texts become all others."""
+    entries = description.get("added_tokens") or []
+    return {**description, "added_tokens": [entry | {"special": entry["content"] in special} for entry in entries]}
 
 
 def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:

@@ -73,7 +73,7 @@ class WordPieceTokenizer(Tokenizer):
         self.cache_entries = cache_entries
         self.threads = threads
         self.added = tuple(special_tokens_of(vocabulary) if added is None else added)
-        self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules))
+        self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules), vocabulary.special)
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
         self._memo = BoundedCache[str, tuple[int, ...]](cache_entries)
         self._fast: FastEncoder | None = None
