@@ -161,7 +161,8 @@ DOCUMENTS = [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "README.md", *sorted((
 def test_files_and_links_that_a_page_names_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     folders = ("src", "tests", "tools", "benchmarks", "examples", "docs", ".ci")
-    files = [f"/{path.relative_to(REPOSITORY)}" for name in folders for path in (REPOSITORY / name).rglob("*")]
+    paths = [path for name in folders for path in (REPOSITORY / name).rglob("*")]
+    files = [f"/{path.relative_to(REPOSITORY)}".removesuffix(".template") for path in paths]
     for name in re.findall(r"`([\w./-]+\.py|\.ci/\w+)`", text):
         assert any(file.endswith(f"/{name}") for file in files), name
     for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import numbers
 import os
-import re
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ AUTO, PAPER = "auto", "2018"
 # The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
 RECIPES = (AUTO, PAPER)
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN = 60  # characters of a value that a message shows
 
 
@@ -156,7 +154,7 @@ def is_finite(value: object) -> bool:
 
 
 def require_labels(labels: Sequence[object], what: str) -> None:
-    """Checks that labels are different texts without control characters, which a terminal would obey.
+    """Checks that labels are different texts.
 
     Raises:
         ConfigError: one is not; the message names it.
@@ -165,8 +163,6 @@ def require_labels(labels: Sequence[object], what: str) -> None:
     require(wrong is None, expected=f"texts as {what}", found=repr(wrong)[:_SHOWN], fix="restore the file")
     twice = next((label for label, count in Counter(labels).items() if count > 1), None)
     require(twice is None, expected=f"different names as {what}", found=f"{twice!r} twice"[:_SHOWN], fix="rename one")
-    odd = next((label for label in labels if _CONTROL.search(str(label))), None)
-    require(odd is None, expected=f"no control characters in {what}", found=repr(odd)[:_SHOWN], fix="correct the name")
 
 
 def _require_type(name: str, value: Any, kind: Any) -> None:

@@ -142,5 +142,5 @@ def test_fine_tuning_adds_a_piece_at_the_start_between_texts_and_at_the_end(publ
     recorded = json.loads((tmp_path / "run/predictions.jsonl").read_text().splitlines()[0])["prediction"]
     (answer,) = model.classify([(data.dev[0].first, data.dev[0].second)])
     assert answer.to_dict()["probabilities"] == pytest.approx(recorded["probabilities"], abs=1e-4)
-    theirs = transformers.AutoModel.from_pretrained(tmp_path / "run" / "model")
+    theirs = transformers.AutoModel.from_pretrained(tmp_path / "run" / "model", trust_remote_code=True)
     assert theirs.config.vocab_size == count + 3

@@ -44,7 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"parents": ["x"]}, "one parent for each"),
         ({"labels": ["a"] * len(SPEC.labels)}, "different names .* 'a' twice"),
         ({"labels": list(range(len(SPEC.labels)))}, "texts as the labels .* found 0"),
-        ({"labels": ["a\x1b[31m", *SPEC.labels[1:]]}, "no control characters"),
         ({"labels": [*SPEC.labels, "one more"]}, "rows"),
     ],
 )

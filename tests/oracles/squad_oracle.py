@@ -137,7 +137,7 @@ def answers_of(
         if window is not None:
             first, last = pieces[window.piece_at[start]][1], pieces[window.piece_at[end]][1]
             original = " ".join(word for _, word in words[first : last + 1])
-            text = final_text(window.tokens[start : end + 1], original, basic)
+            text = final_text(window.tokens[start : end + 1], original, basic, whole_words=True)
         answers.setdefault(text, score)
     if unanswerable:
         answers.setdefault("", null)
@@ -164,7 +164,7 @@ def _spans(
     return spans
 
 
-def final_text(pieces: list[str], original: str, basic: Cut) -> str:
+def final_text(pieces: list[str], original: str, basic: Cut, *, whole_words: bool = False) -> str:
     predicted = " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
     tokens = " ".join(basic(original))
     begin = tokens.find(predicted)
@@ -176,11 +176,11 @@ def final_text(pieces: list[str], original: str, basic: Cut) -> str:
         return original
     first = originals[numbered.index(begin)]
     last = originals[numbered.index(begin + len(predicted) - 1)]
-    # Unlike in the original, words are not cut.
-    while first > 0 and _is_letter(original[first - 1]) and _is_letter(original[first]):
-        first -= 1
-    while last + 1 < len(original) and _is_letter(original[last]) and _is_letter(original[last + 1]):
-        last += 1
+    if whole_words:  # unlike in the original
+        while first > 0 and _is_letter(original[first - 1]) and _is_letter(original[first]):
+            first -= 1
+        while last + 1 < len(original) and _is_letter(original[last]) and _is_letter(original[last + 1]):
+            last += 1
     return original[first : last + 1]
 
 

@@ -32,12 +32,12 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
 ) -> None:
     train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
     train.write_text("text,label\n" + "a,Spam\nb,Not Spam\nc,Social\n" * 2, encoding="utf-8")
-    dev.write_text("text,label\na,Spam\nb,Promotion\nc,Promotion\n", encoding="utf-8")
+    dev.write_text("text,label\nd,Spam\ne,Promotion\nf,Promotion\n", encoding="utf-8")
     task_files.read_task("spam4", train, dev)
     message = "warning: labels missing from the training examples, so never learned: Promotion"
     assert capsys.readouterr().err == f"{message}; the first in the dev examples is 'Promotion' in line 3 of '{dev}'\n"
     same = tmp_path / "same.csv"
-    same.write_text("text,label\na,Spam\nb,Not Spam\nd,Social\n", encoding="utf-8")
+    same.write_text("text,label\ng,Spam\nh,Not Spam\ni,Social\n", encoding="utf-8")
     task_files.read_task("spam4", train, same)
     assert capsys.readouterr().err == f"{message}\n"
 
@@ -47,7 +47,7 @@ def test_a_tag_that_occurs_only_in_held_out_sentences_is_named_with_its_sentence
 ) -> None:
     path = tmp_path / "train.conll"
     # Whichever sentence is held out, its tag is held out with it.
-    path.write_text("\n".join(f"word B-{letter}\n" for letter in "ABCDEFGH"), encoding="utf-8")
+    path.write_text("\n".join(f"word{letter} B-{letter}\n" for letter in "ABCDEFGH"), encoding="utf-8")
     _, data = task_files.read_task("ner", path, None)
     (aside,) = data.dev
     assert capsys.readouterr().err == (
@@ -129,7 +129,7 @@ def test_wnli_comes_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixtu
 def _entailment(folder: Path) -> list[Path]:
     paths = [folder / f"rte-{name}.tsv" for name in ("train", "dev")]
     for path in paths:
-        rows = [f"0\tthe {path.stem}\tfilm\tentailment", f"1\tthe {path.stem}\tfilm\tnot_entailment"]
+        rows = [f"0\tthe {path.stem}\tfilm\tentailment", f"1\tthe {path.stem}\tother film\tnot_entailment"]
         path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows, *rows]) + "\n", encoding="utf-8")
     return paths
 
@@ -228,7 +228,7 @@ def test_a_language_is_for_xnli_alone(tmp_path: Path) -> None:
 
 def test_a_label_with_a_single_training_example_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, dev = tmp_path / "a.csv", tmp_path / "dev.csv"
-    path.write_text("text,label\n" + "a,x\nb,y\n" * 5 + "c,z\n", encoding="utf-8")
+    path.write_text("text,label\n" + "".join(f"a{row},x\nb{row},y\n" for row in range(5)) + "c,z\n", encoding="utf-8")
     dev.write_text("text,label\nd,x\ne,y\n", encoding="utf-8")
     start = "warning: labels with a single training example, which {}: 'z' (line 12 of '" + str(path) + "'); "
     advice = "add examples of that label, or merge it into another label with --map\n"

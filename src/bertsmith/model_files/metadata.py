@@ -91,7 +91,7 @@ class ModelMetadata:
 
         Raises:
             InputError: the task or the labels are of the wrong type.
-            ConfigError: labels are equal, or have control characters.
+            ConfigError: labels are equal.
         """
         labels, task = values.get("labels") or [], values.get("task") or ""
         wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)

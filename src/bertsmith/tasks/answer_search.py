@@ -120,7 +120,7 @@ def with_whole_words(text: str, start: int, end: int) -> tuple[int, int]:
     character, and so has Korean, whose particles follow a noun without one.
 
     >>> text = "the fireboxes (1895-1943) of 東京タワー"
-    >>> [text[slice(*with_whole_words(text, *span))] for span in ((4, 8), (9, 13), (15, 19), (20, 21), (28, 30))]
+    >>> [text[slice(*with_whole_words(text, *span))] for span in ((4, 8), (9, 13), (15, 19), (20, 21), (29, 31))]
     ['fireboxes', 'fireboxes', '1895', '1943', '東京']
     """
     while start > 0 and _joins(text[start - 1]) and _joins(text[start]):
