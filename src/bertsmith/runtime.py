@@ -46,6 +46,7 @@ BATCH_TOLERANCE = 1e-5
 # may round to the next number of the type, and the layers above carry that on.
 LOW_PRECISION_TOLERANCE = 0.02
 _MOST_PRIMITIVES = 256  # that oneDNN caches; MiniLM needs 8 for each number of tokens
+_FEW_PRIMITIVES = 32  # where the first model has plain products; later ones may have packed products
 # Where Linux has the limit of memory of a container: cgroups of version 2 and 1.
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -280,7 +281,7 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
     if products not in PRODUCTS:
         raise ConfigError(expected="products: auto, packed or plain", found=repr(products), fix="use one of them")
     if precision == "fp32" and device in ("auto", "cpu") and (products == "plain" or not _suits_packing("cpu", "fp32")):
-        limit_primitives(0)  # what is left for oneDNN, such as GELU, is compiled again as fast
+        limit_primitives(_FEW_PRIMITIVES)  # what is left for oneDNN, such as GELU, is compiled again as fast
     runtime = dataclasses.replace(_choose_inference(device, precision), products_given=products != "auto")
     if products == "plain":
         return dataclasses.replace(runtime, products="plain")

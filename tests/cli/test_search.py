@@ -343,7 +343,7 @@ def test_a_missing_word_and_an_unknown_picture_format_are_one_line(run, model: P
 def test_vector_geometry_is_described_and_corrected(run, crowded: Path, tmp_path: Path) -> None:
     told = run("vectors", crowded)
     assert told.code == 0, told.err
-    assert "nearly all vectors point the same way" in told.out
+    assert "all vectors point in similar directions" in told.out
     changed = run(
         "vectors", crowded, "--whiten", "--dimensions", 4, "--normalize", "--out", tmp_path / "y.npy",
         "--save-changes", tmp_path / "changes.safetensors", "--picture", tmp_path / "cosines.png",
@@ -460,7 +460,7 @@ def test_passages_whose_vectors_concentrate_are_reported_once_and_changes_fix_it
     command = ["search", two_ways, "--model", model, "--query", "the man", "--query", "a tweet"]
     told = run(*command, "--index", index)
     assert told.code == 0, told.err
-    assert told.err.count("nearly all vectors point the same way") == 1
+    assert told.err.count("all vectors point in similar directions") == 1
     assert "compare the ranking with that of `bertsmith search --bm25`, which needs no model" in told.err
     assert "--whiten" not in told.err
     assert "nearly all" not in run(*command, "--hybrid").err

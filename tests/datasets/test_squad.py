@@ -162,7 +162,7 @@ def test_halves_of_surrogate_pairs_do_not_move_what_follows(tmp_path: Path) -> N
 
 
 BAD_FILES = {
-    "a table": ("text,label\na,1\n", "expected JSON in"),
+    "a table": ("text,label\na,1\n", "or rows with question and context (JSON lines, Parquet); found 'text,label"),
     "cut off": ('{"data": [{"paragraphs": [', "expected JSON in"),
     "deep": ("[" * 100_000, "expected JSON in"),
     "a list": ("[1, 2]", "'paragraphs' of the SQuAD format in article 0 of 'PATH'; found 1 instead of a record"),

@@ -58,7 +58,7 @@ def test_few_vectors_get_no_praise_and_neither_do_those_on_which_a_change_was_fi
     assert "point in all directions" in in_words(enough)[0]
     assert "which says nothing about other vectors" in in_words(enough, may_praise=False)[0]
     crowded = describe(normal(5, 256) + 4)
-    assert "nearly all vectors point the same way" in in_words(crowded, may_praise=False)[0]
+    assert "all vectors point in similar directions" in in_words(crowded, may_praise=False)[0]
 
 
 def test_a_common_direction_is_detected_and_named() -> None:
@@ -68,7 +68,7 @@ def test_a_common_direction_is_detected_and_named() -> None:
     assert report.mean_cosine == pytest.approx(100 / 116, abs=0.01)
     assert report.shared == pytest.approx(100 / 116, abs=0.01)
     assert report.partition_ratio < 1e-3
-    assert "nearly all vectors point the same way" in in_words(report)[0]
+    assert "all vectors point in similar directions" in in_words(report)[0]
     assert "--whiten" in in_words(report)[0]
 
 

@@ -24,7 +24,7 @@ DOCUMENT_START = "-DOCSTART-"
 
 _FOR_TABLES = (
     "use --task classification for one label of each text; for tags, write a word and its tag per line, or JSON lines "
-    "with marked spans"
+    "with marked spans; `predict` also reads plain texts, as lines on stdin"
 )
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t\r]+")

@@ -131,6 +131,12 @@ def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple
     if suffix_of(path) == ".jsonl" or _starts_with_row(text):
         yield from _rows(file, json_records(path, text, lines=True), unanswerable=unanswerable)
         return
+    if not text.lstrip().startswith(("{", "[")):
+        raise InputError(
+            expected=f"questions in {file}: the JSON of SQuAD, or rows with question and context (JSON lines, Parquet)",
+            found=brief(text.strip()),
+            fix="name such a file; `predict` also reads a question, a tab and a text on each line of stdin",
+        )
     content = parse_json(text, file)
     items = content if isinstance(content, list) else _field(content, "data", list, file)
     if items and _is_row(items[0]):

@@ -11,7 +11,7 @@ from typing import Any
 from bertsmith.errors import CheckpointError
 from bertsmith.files import digest_file
 
-_WEIGHTS = ("*.safetensors", "*.onnx", "*.bin", "*.data-*", "*.npz")
+_FILES = ("*.safetensors", "*.onnx", "*.bin", "*.data-*", "*.npz", "config.json", "vocab.txt", "tokenizer.json")
 
 
 class Opening:
@@ -29,10 +29,12 @@ class Opening:
         self._states = {file: _state(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
-        """The files of weights; none for a hub id, which stands for the same revision in the cache."""
+        """The files of weights, vocabulary and shape; none for a hub id, which stands for a revision in the cache."""
         if not isinstance(self._source, Path) or not self._source.is_dir():
             return [self._source] if isinstance(self._source, Path) else []
-        return sorted(file for pattern in _WEIGHTS for file in self._source.rglob(pattern) if file.is_file())
+        model = self._source / "model"  # of a run, whose checkpoints may change
+        folder = model if model.is_dir() else self._source
+        return sorted(file for pattern in _FILES for file in folder.rglob(pattern) if file.is_file())
 
     def again(self) -> tuple[Any, ...]:
         """What pickle calls to load the model again.

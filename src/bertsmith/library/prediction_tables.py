@@ -17,6 +17,7 @@ from bertsmith.files import atomic_file
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.predictor import Predictor
 from bertsmith.outputs import PREDICTION_TABLE, require_output
+from bertsmith.progress import said_once
 from bertsmith.settings import require, split_settings
 from bertsmith.task_data.task_files import read_examples
 from bertsmith.tasks.label_prediction import LabelPrediction
@@ -102,14 +103,17 @@ def write_predictions(
         found=f"one of {name}",
         fix="print the predictions, without --out, or use --test with --submission",
     )
-    rows = list(read_table(data, encoding=_columns(columns).encoding))
-    names = list(dict.fromkeys(name for row in rows for name in row.values))
-    for name in (PREDICTION, PROBABILITY):
-        require(name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column")
-    answers: dict[str, Mapping[str, str]] = {}
-    for example, prediction in _answered(predictor, data, columns):
-        answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
-        yield example, prediction
+    with said_once():  # the file is read twice
+        rows = list(read_table(data, encoding=_columns(columns).encoding))
+        names = list(dict.fromkeys(name for row in rows for name in row.values))
+        for name in (PREDICTION, PROBABILITY):
+            require(
+                name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column"
+            )
+        answers: dict[str, Mapping[str, str]] = {}
+        for example, prediction in _answered(predictor, data, columns):
+            answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
+            yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
     if suffix_of(data) == ".csv":

@@ -204,9 +204,9 @@ def crowding(vectors: Vectors) -> str:
     if mean < CROWDED:
         return ""
     return (
-        f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, so a "
-        "high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no model, and "
-        "of a sentence model"
+        f"the passages have a mean cosine of {mean:.2f} with one another: all vectors point in similar directions, "
+        "so a high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no "
+        "model, and of a sentence model"
     )
 
 
@@ -219,7 +219,7 @@ def in_words(report: VectorReport, *, may_praise: bool = True) -> list[str]:
     mean = f"mean cosine of random pairs {report.mean_cosine:.2f}"
     if report.mean_cosine >= CROWDED:
         lines = [
-            f"{mean}: nearly all vectors point the same way, so a high cosine says little; "
+            f"{mean}: all vectors point in similar directions, so a high cosine says little; "
             "--whiten fixes this, and so does --center --remove-top 3"
         ]
     elif report.mean_cosine >= _LEANING:

@@ -71,7 +71,7 @@ def tell_of_few_held_out(held_out: Corpus | None) -> None:
     if held_out is not None and held_out.num_tokens < FEW_HELD_OUT:
         tell(
             f"held out: {counted(held_out.num_tokens, 'token')}, too few for scores that mean something; for more, "
-            "set another --held-out where the text is read, or give more and shorter documents (--form)"
+            "set another --held-out in `bertsmith corpus`, or give more and shorter documents (--form)"
         )
 
 

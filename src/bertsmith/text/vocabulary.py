@@ -143,16 +143,17 @@ class Vocabulary:
         """True if capital letters occur in more than one of a hundred pieces that have letters with a case.
 
         A few prove nothing: Google's Chinese vocabulary, which is for lower-cased text, has `<S>` and `<T>`. Special
-        pieces, `[unused1]` and the like, and markers in angle brackets are not counted.
+        pieces, `[unused1]` and the like, markers in angle brackets, and added tokens are not counted.
 
         >>> Vocabulary([*SPECIAL_PIECES, "<S>", "<T>", "[unused1]", "Ａ", *(f"##a{n}" for n in range(100))]).is_cased
         False
         >>> Vocabulary([*SPECIAL_PIECES, "Paris", "the", "##s", "##ed"]).is_cased
         True
         """
-        if not any(piece != piece.lower() and not _is_marker(piece) for piece in self.pieces):
+        pieces = self.pieces[: len(self.pieces) - self.whole]
+        if not any(piece != piece.lower() and not _is_marker(piece) for piece in pieces):
             return False
-        with_case = [piece for piece in self.pieces if piece.lower() != piece.upper() and not _is_marker(piece)]
+        with_case = [piece for piece in pieces if piece.lower() != piece.upper() and not _is_marker(piece)]
         capitals = sum(piece != piece.lower() for piece in with_case)
         return capitals > _FEW_CAPITALS * len(with_case)
 
