@@ -83,13 +83,22 @@ def test_each_head_of_the_first_layer_looks_at_its_neighbor(corpus, length):
         assert np.mean([one == offset for one in result]) > 0.7, (head, offset)
 
 
+def nearest(weights: torch.Tensor) -> int:
+    """The distance of the token to which a head attends most, over all positions of a text; weights [T, T].
+
+    A single position says little: the singular vectors, and so the pieces, differ from one processor to another.
+    """
+    distances = range(1 - len(weights), len(weights))
+    shared = {distance: weights.diagonal(distance) for distance in distances}
+    return max((n for n in distances if len(shared[n]) > len(weights) / 2), key=lambda n: float(shared[n].mean()))
+
+
 def test_heads_of_a_left_to_right_model_look_only_to_the_left(corpus):
     model = untrained(config(is_causal=True), 1).eval()
     initialize_from_corpus(model, corpus, 1)
     trace = Trace(with_attentions=True)
     model.encoder(batch_of(range(5, 35)), trace=trace)
-    for head in range(8):
-        assert int(trace.attentions[0][0][head, 20].argmax()) == 20 - (head + 1)
+    assert [nearest(trace.attentions[0][0][head]) for head in range(8)] == [-(head + 1) for head in range(8)]
 
 
 @pytest.mark.parametrize("changes", [{"position_embedding_type": "none"}, {"position_embedding_type": "sinusoidal"}])
@@ -107,7 +116,7 @@ def test_heads_of_an_odd_width_look_at_their_neighbors_too(corpus):
     initialize_from_corpus(model, corpus, 1)
     trace = Trace(with_attentions=True)
     model.encoder(batch_of(range(5, 35)), trace=trace)
-    assert [int(trace.attentions[0][0][head, 15].argmax()) - 15 for head in range(8)] == list(NEIGHBORS)
+    assert [nearest(trace.attentions[0][0][head]) for head in range(8)] == list(NEIGHBORS)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 64, 128])
