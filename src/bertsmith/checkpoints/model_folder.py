@@ -19,7 +19,7 @@ from bertsmith.text.vocabulary import Vocabulary
 
 # A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
-# If the ids of the pieces are stated, it may have so many more rows, or this share of the pieces.
+# If the ids of the pieces are stated, it may have this many more rows, or this share of the pieces.
 _MOST_SPARE, _SHARE_SPARE = 128, 0.1
 
 

@@ -59,7 +59,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def file_head(path: Path, *, encoding: str = UTF_8) -> str:
-    """The beginning of the text of a file, by which formats are told apart; what cannot be decoded is replaced.
+    """The beginning of the text of a file, which distinguishes formats; what cannot be decoded is replaced.
 
     Raises:
         InputError: the file is missing, or its compressed data is damaged.

@@ -292,7 +292,7 @@ def content_of(token: Any) -> str | None:
 
 
 class _Named:
-    """The tokens that the files beside a description name.
+    """The tokens that the files next to a description name.
 
     Attributes:
         special: the special pieces, with the class's own for what the files leave out.

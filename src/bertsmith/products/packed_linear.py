@@ -117,7 +117,7 @@ def rows_for_packed(tokens: int) -> int:
 
 
 def prefers_plain(x: Tensor) -> bool:
-    """Whether so many tokens [T, K] are multiplied by plain weights where a layer has them.
+    """Whether this many tokens [T, K] are multiplied by plain weights where a layer has them.
 
     On Intel processors with AVX-512 up to 128, where one thread computes; with AVX2 alone more than 512.
     """
