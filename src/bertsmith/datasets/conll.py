@@ -69,15 +69,8 @@ def read_conll(
         cells = _cells(line)
         is_start = bool(cells) and cells[0].startswith(DOCUMENT_START)
         if words and (is_start or not cells):
-            examples.append(
-                TaggedExample(
-                    id=str(len(examples)),
-                    words=tuple(words),
-                    tags=None if tag_column is None else tuple(tags),
-                    document=document,
-                    place=line_of(path, first_line),
-                )
-            )
+            place = line_of(path, first_line)
+            examples.append(_sentence(len(examples), words, tags if tag_column is not None else None, document, place))
             words, tags = [], []
         if is_start:
             # Sentences before the first mark form a document, too.
@@ -91,6 +84,14 @@ def read_conll(
     return ExampleFile(examples=tuple(examples))
 
 
+def _sentence(
+    number: int, words: Sequence[str], tags: Sequence[str] | None, document: int, place: str
+) -> TaggedExample:
+    return TaggedExample(
+        id=str(number), words=tuple(words), tags=None if tags is None else tuple(tags), document=document, place=place
+    )
+
+
 def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, tag_at: int | None) -> ExampleFile:
     """The sentences of a file in CoNLL-U: their syntactic words."""
     examples: list[TaggedExample] = []
@@ -100,15 +101,8 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells(line)
         if words and not cells:
-            examples.append(
-                TaggedExample(
-                    id=str(len(examples)),
-                    words=tuple(words),
-                    tags=None if tag_at is None else tuple(tags),
-                    document=document,
-                    place=line_of(path, first_line),
-                )
-            )
+            place = line_of(path, first_line)
+            examples.append(_sentence(len(examples), words, tags if tag_at is not None else None, document, place))
             words, tags = [], []
         elif line.startswith("#") and not words:
             document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
