@@ -88,8 +88,9 @@ def test_a_child_that_is_forked_after_use_answers_or_says_what_to_do(kind: str, 
 
 
 def test_processes_receive_a_model(model: Model) -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        np.testing.assert_allclose(pool.apply(vectors, [model]), vectors(model), rtol=0, atol=BATCH_TOLERANCE)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # of a function that the child finds by its name
+        answer = pool.apply_async(Model.embed, [model, TEXTS]).get(timeout=100)
+        np.testing.assert_allclose(answer, vectors(model), rtol=0, atol=BATCH_TOLERANCE)
     dumped = joblib.Parallel(n_jobs=1)(joblib.delayed(vectors)(each) for each in [model])
     np.testing.assert_allclose(dumped[0], vectors(model), rtol=0, atol=BATCH_TOLERANCE)
 
