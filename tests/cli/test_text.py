@@ -162,6 +162,20 @@ def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
     assert [int(row[3]) for row in rows] == list(range(8))
 
 
+def test_special_pieces_are_marked_and_those_that_were_typed_are_mentioned(run, vocabulary: Path) -> None:
+    with vocabulary.open("a", encoding="utf-8") as file:
+        file.write("marked\n")
+    result = run("inputs", "--vocab", vocabulary, "the [SEP] marked \u4e2d")
+    marked = [line.split()[0] for line in result.out.splitlines() if line.endswith("  special")]
+    assert marked == ["[CLS]", "[SEP]", "[UNK]", "[SEP]"]
+    said = "[SEP] in a text is read as a special token, as transformers does, not as characters"
+    assert result.err == f"warning: {said}\n"
+    result = run("tokenize", "--vocab", vocabulary, "--no-special-tokens", stdin=b"the marked [SEP]\n" * 2)
+    assert result.out == "the marked [ [UNK] ]\n" * 2
+    said = "[SEP] in a text is read as characters, not as a special token, which transformers makes of it"
+    assert result.err == f"warning: {said}\n"
+
+
 def test_an_input_that_is_too_long_is_truncated_with_a_warning(run, vocabulary: Path) -> None:
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5

@@ -113,13 +113,14 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         return {"results": scores[::-1], "usage": usage, "note": CROWDED}
     if path == "/tokenize":
         pieces = [piece if piece.isascii() else "[UNK]" for piece in pieces_of(asked["texts"][0])]
-        return {
-            "texts": [{"pieces": pieces, "ids": list(range(100, 100 + len(pieces))), "offsets": [[0, 1]] * len(pieces)}]
-        }
+        ids = list(range(100, 100 + len(pieces)))
+        special = [piece.startswith("[") for piece in pieces]
+        return {"texts": [{"pieces": pieces, "ids": ids, "offsets": [[0, 1]] * len(pieces), "special": special}]}
     second = [*pieces_of(asked["pair"]), "[SEP]"] if "pair" in asked else []
     pieces = ["[CLS]", *pieces_of(asked["text"]), "[SEP]", *second]
     weights = attention_of(len(pieces))
-    return {"pieces": pieces, "layers": 3, "heads": 4, "attention": weights, "usage": usage}
+    special = [piece.startswith("[") for piece in pieces]
+    return {"pieces": pieces, "special": special, "layers": 3, "heads": 4, "attention": weights, "usage": usage}
 
 
 class StubServer(ThreadingHTTPServer):

@@ -297,6 +297,9 @@ def test_pieces_appear_while_one_writes(visit, stub):
     section.get_by_label("Text").fill("tokenization")
     section.get_by_text("2 pieces", exact=True).wait_for()
     assert _lines(section, ".tagged") == ["token 100", "##ization 101"]
+    section.get_by_label("Text").fill("東京 token")
+    section.get_by_text("1 word that the vocabulary cannot spell").wait_for()
+    assert _lines(section, ".tagged") == ["[UNK] 100 special", "token 101"]
     assert len(stub.asked) < 8, "not a request for each key"
 
 

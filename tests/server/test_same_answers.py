@@ -232,6 +232,10 @@ class Draw:
             assert [found["pieces"] for found in reply["texts"]] == bare
             index = model.tokenizer.vocabulary.index
             assert [found["ids"] for found in reply["texts"]] == [[index[piece] for piece in one] for one in bare]
+            special = model.tokenizer.vocabulary.special
+            assert [found["special"] for found in reply["texts"]] == [
+                [piece in special for piece in one] for one in bare
+            ]
             assert reply["usage"]["tokens_in"] == sum(len(one) + 2 for one in bare)
             for text, found in zip(texts, reply["texts"], strict=True):
                 assert all(0 <= begin < end <= len(text) for begin, end in found["offsets"])

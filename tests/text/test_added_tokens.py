@@ -2,8 +2,10 @@
 
 import json
 import pickle
+from collections.abc import Callable
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tokenizers
 from hypothesis import given
@@ -15,6 +17,8 @@ from bertsmith.text import tokenizer as tokenizer_module
 from bertsmith.text.added_tokens import AddedToken, special_tokens_of
 from bertsmith.text.bounded import BoundedCache
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
@@ -98,12 +102,44 @@ def test_special_pieces_in_a_text_are_mentioned_once(monkeypatch: pytest.MonkeyP
     said: list[str] = []
     monkeypatch.setattr(tokenizer_module, "warn", said.append)
     tokenizer = WordPieceTokenizer(Vocabulary([*PIECES, "once"]))
-    tokenizer.encode("hello [SEP]")
     tokenizer.encode("hello [MASK]", special_tokens=True)
     assert said == []
     tokenizer.encode_batch(["hello [SEP] world", "[CLS]"], special_tokens="own")
     tokenizer.encode_batch(["hello [SEP] world"], special_tokens="own")
     assert said == ["[SEP] in a text is read as a special token, as transformers does, not as characters"]
+
+
+LONG = ["hello world"] * 3000
+
+
+@pytest.mark.parametrize("is_pipeline", [False, True])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda tokenizer, text: tokenizer.encode(text),
+        lambda tokenizer, text: tokenizer.encode_batch(["hello", text]),
+        lambda tokenizer, text: tokenizer.encode_batch([*LONG, text, "hello"]),
+        lambda tokenizer, text: tokenizer.encode_batch(pa.array([*LONG, text])),
+        lambda tokenizer, text: tokenizer.encode_words(["hello", text]),
+        lambda tokenizer, text: tokenizer.encode_with_offsets(text),
+        lambda tokenizer, text: tokenizer.encode_batch_with_offsets(["hello", text]),
+    ],
+)
+def test_special_pieces_that_are_read_as_characters_are_mentioned_once(
+    read: Callable[[Tokenizer, str], object], is_pipeline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    readings = set[tuple[str, bool]]()
+    monkeypatch.setattr(tokenizer_module, "warn", said.append)
+    monkeypatch.setattr(tokenizer_module, "_said_of_specials", lambda: readings)
+    words = WordPieceTokenizer(Vocabulary(PIECES))
+    tokenizer = PipelineTokenizer(tokenizer_json(words), SPECIAL_PIECES, source="a test") if is_pipeline else words
+    for text in ("hello [sep] [ SEP ] [world]", "hello world"):
+        read(tokenizer, text)
+    assert said == []
+    for text in ("hello[MASK]world", "hello [CLS]"):
+        read(tokenizer, text)
+    assert said == ["[MASK] in a text is read as characters, not as a special token, which transformers makes of it"]
 
 
 def test_a_cache_starts_again_when_it_is_full() -> None:

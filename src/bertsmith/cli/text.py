@@ -61,7 +61,7 @@ def inputs(
         typer.Option(help="maximum tokens, special ones included; default: what the model reads, without --model 512"),
     ] = None,
 ) -> None:
-    """Print the model's input for a text or a pair: the token, segment and position of each piece."""
+    """Print the input for a text or a pair: token, segment and position of each piece, with a mark on special ones."""
     from bertsmith.text.pack import MODEL_LIMIT, pack_rows
     from bertsmith.text.tokenizer import warn_of_casing
 
@@ -78,12 +78,12 @@ def inputs(
         model_limit=longest,
     )
     table = [
-        (pieces[token], token, segment, position)
+        (pieces[token], token, segment, position, "special" if token in tokenizer.vocabulary.special_ids else "")
         for position, (token, segment) in enumerate(
             zip(rows.token_ids.tolist(), rows.segment_ids.tolist(), strict=True)
         )
     ]
-    print_table(("piece", "token", "segment", "position"), table)
+    print_table(("piece", "token", "segment", "position", ""), table)
     if rows.cut_tokens:
         note(f"tokens truncated to fit into {max_length}: {rows.cut_tokens}")
 

@@ -32,12 +32,14 @@ class Attention:
     Attributes:
         pieces: s pieces.
         segments: s segment ids: 0 for the text, 1 for the pair.
+        special: whether each piece is a special token.
         weights: float64 [L, A, s, s]; `weights[l, h, i, j]` is the attention from piece i to piece j in head h of
             layer l. Each row over j sums to 1.
     """
 
     pieces: tuple[str, ...]
     segments: tuple[int, ...]
+    special: tuple[bool, ...]
     weights: npt.NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +51,7 @@ class Attention:
         return {
             "pieces": list(self.pieces),
             "segments": list(self.segments),
+            "special": list(self.special),
             "layers": self.weights.shape[0],
             "heads": self.weights.shape[1],
         }
@@ -102,5 +105,6 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
     return Attention(
         pieces=tuple(vocabulary.pieces[id] for id in rows.token_ids.tolist()),
         segments=tuple(rows.segment_ids.tolist()),
+        special=tuple(id in vocabulary.special_ids for id in rows.token_ids.tolist()),
         weights=weights,
     )

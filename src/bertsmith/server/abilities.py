@@ -57,14 +57,15 @@ def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":
 
 
 def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """The pieces, ids and character offsets of each text."""
+    """The pieces, ids and character offsets of each text, and which pieces are special."""
     result = []
     for text in texts:
         pieces = model.tokenizer.encode_with_offsets(text, special_tokens=model.reads_specials())
         names = model.tokenizer.vocabulary.pieces
         ids = pieces.ids.tolist()
         offsets = [list(span) for span in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True)]
-        result.append({"pieces": [names[id] for id in ids], "ids": ids, "offsets": offsets})
+        special = [id in model.tokenizer.vocabulary.special_ids for id in ids]
+        result.append({"pieces": [names[id] for id in ids], "ids": ids, "offsets": offsets, "special": special})
     return result
 
 

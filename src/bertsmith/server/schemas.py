@@ -296,6 +296,7 @@ class Pieces(BaseModel):
     pieces: list[str]
     ids: list[int]
     offsets: list[tuple[int, int]]
+    special: list[bool] = Field(description="true for special tokens such as [MASK] and [UNK]")
 
 
 class TokenizeReply(Reply):
@@ -309,6 +310,7 @@ class AttentionReply(Reply):
 
     pieces: list[str]
     segments: list[int] = Field(description="0 for pieces of the text, 1 for pieces of the second text")
+    special: list[bool] = Field(description="true for special tokens such as [CLS] and [SEP]")
     layers: int
     heads: int
     attention: list[list[list[list[float]]]]

@@ -89,13 +89,21 @@ class FastEncoder:
         rules: how text is split into words.
         cache_entries: maximum number of cached units; above it the cache is reset to the vocabulary.
         threads: number of threads; by default one for each core that this process may use.
+        look: receives the bytes of the texts.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, rules: TextRules, *, cache_entries: int, threads: int | None = None
+        self,
+        vocabulary: Vocabulary,
+        rules: TextRules,
+        *,
+        cache_entries: int,
+        threads: int | None = None,
+        look: Callable[[Bytes], None] | None = None,
     ) -> None:
         self._vocabulary = vocabulary
         self._rules = rules
+        self._look = look
         self._cache_entries = cache_entries
         self._threads = threads or _available_cores()
         self._segmenter = WordsSegmenter(vocabulary, max_word_characters=rules.max_word_characters)
@@ -144,6 +152,8 @@ class FastEncoder:
         return words | {sign.encode(): self._vocabulary.words.get(sign, self._vocabulary.unk_id) for sign in signs}
 
     def _look_up(self, block: Block) -> _Found:
+        if self._look is not None:
+            self._look(block.data)
         units = self._finder.find(block.data, block.borders)
         buffer, starts, reaches = units.buffer, units.starts, units.reaches
         every = every_window(buffer)

@@ -20,7 +20,7 @@ from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
 from bertsmith.text.text_rules_json import rules_in
-from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer, say_special
+from bertsmith.text.tokenizer import Flags, SpecialsAsCharacters, SpecialTokens, Tokenizer, say_special
 from bertsmith.text.unigram import UnigramPipeline
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
@@ -51,6 +51,7 @@ class PipelineTokenizer(Tokenizer):
         # Ids without a piece occur if the size of the table was rounded up; they are never produced.
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
         self.vocabulary = Vocabulary(names, special=special, source=source, has_ids=True)
+        self._specials = SpecialsAsCharacters(self)
         self.rules = _rules(description)
         self.template = template_of(description.get("post_processor"), source)
 
@@ -129,6 +130,9 @@ class PipelineTokenizer(Tokenizer):
         if special_tokens:
             named = [piece for piece in self.vocabulary.special if piece]
             say_special(self, (piece for piece in named if any(piece in text for text in spelled)), special_tokens)
+        else:
+            for text in texts:
+                self._specials.look(text)
         return list(tokenizer.encode_batch(spelled, add_special_tokens=False))
 
     @functools.cached_property

@@ -6,6 +6,7 @@ WordPiece (`wordpiece.py`) is implemented in this package; any other `tokenizer.
 
 import abc
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from bertsmith.progress import warn
 from bertsmith.text.blocks import Strings
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces, offsets_of, places_of
+from bertsmith.text.keys import Bytes
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
@@ -138,28 +140,62 @@ def warn_of_casing(tokenizer: Tokenizer, place: object) -> None:
 
 
 def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: SpecialTokens) -> None:
-    """Says that special pieces in a text became special tokens, as they do in `transformers`.
+    """Says how special pieces in a text are read: as special tokens, as in `transformers`, or as characters.
 
-    Said once in a process for each vocabulary. A mask is no surprise where masks are filled.
+    Said once in a process for each vocabulary and each of the two. A mask is no surprise where masks are filled.
 
     Args:
         tokenizer: of the text.
-        pieces: the added tokens that were found.
+        pieces: the special pieces in the text.
         special_tokens: how the text is read, see `Tokenizer.encode_batch`.
     """
     special = tokenizer.vocabulary.special
     known = {piece for piece in special if piece} - ({special.mask} if special_tokens is True else set())
     surprising = sorted(known.intersection(pieces))
-    if surprising and tokenizer.vocabulary.digest not in _said_of_specials():
-        _said_of_specials().add(tokenizer.vocabulary.digest)
+    reading = (tokenizer.vocabulary.digest, bool(special_tokens))
+    if surprising and reading not in _said_of_specials():
+        _said_of_specials().add(reading)
         warn(
-            f"{' and '.join(surprising)} in a text is read as a special token, as transformers does, not as characters"
+            f"{' and '.join(surprising)} in a text is read as "
+            + (
+                "a special token, as transformers does, not as characters"
+                if special_tokens
+                else "characters, not as a special token, which transformers makes of it"
+            )
         )
 
 
+class SpecialsAsCharacters:
+    """Looks for special pieces in texts that are read as ordinary characters, and says so.
+
+    Attributes:
+        opening: the character that all special pieces start with, often "["; empty if they differ.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # A piece of a single character, such as "!", is ordinary text.
+        pieces = sorted((piece for piece in tokenizer.vocabulary.special if len(piece) > 1), key=len, reverse=True)
+        self.opening = pieces[0][0] if len({piece[0] for piece in pieces}) == 1 else ""
+        # A common first character lets `re` skip to the next of them.
+        pattern = re.escape(self.opening) + f"(?:{'|'.join(re.escape(piece[len(self.opening) :]) for piece in pieces)})"
+        self._in_text = re.compile(pattern if pieces else "(?!)")
+        self._in_bytes = re.compile(self._in_text.pattern.encode())
+
+    def look(self, text: str) -> None:
+        """Says it if there is a special piece in the text."""
+        if self.opening in text and (match := self._in_text.search(text)):
+            say_special(self._tokenizer, (match[0],), False)
+
+    def look_in_bytes(self, data: Bytes) -> None:
+        """Says it if there is a special piece in texts as UTF-8."""
+        if match := self._in_bytes.search(data.data):
+            say_special(self._tokenizer, (match[0].decode(),), False)
+
+
 @functools.cache
-def _said_of_specials() -> set[str]:
-    """The vocabularies that this was said of, by digest; the set of this process."""
+def _said_of_specials() -> set[tuple[str, bool]]:
+    """The vocabularies that this was said of, by digest, each with the reading; the set of this process."""
     return set()
 
 

@@ -28,7 +28,7 @@ from bertsmith.text.normalize import (
 )
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer, say_special
+from bertsmith.text.tokenizer import Flags, SpecialsAsCharacters, SpecialTokens, Tokenizer, say_special
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary, casing_mismatch, lost_letter_marks
 
 ADDED_TOKENS = "added_tokens"  # the name of added tokens in records
@@ -75,6 +75,7 @@ class WordPieceTokenizer(Tokenizer):
         self.added = tuple(special_tokens_of(vocabulary) if added is None else added)
         self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules), vocabulary.special)
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
+        self._specials = SpecialsAsCharacters(self)
         self._memo = BoundedCache[str, tuple[int, ...]](cache_entries)
         self._fast: FastEncoder | None = None
         self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
@@ -177,6 +178,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def _ids(self, text: str) -> list[int]:
         """The ids of a text without special pieces, word by word."""
+        self._specials.look(text)
         ids: list[int] = []
         memo = self._memo
         for word in basic_tokens(text, self.rules):
@@ -191,7 +193,11 @@ class WordPieceTokenizer(Tokenizer):
     def _fast_encoder(self) -> FastEncoder:
         if self._fast is None:
             self._fast = FastEncoder(
-                self.vocabulary, self.rules, cache_entries=self.cache_entries, threads=self.threads
+                self.vocabulary,
+                self.rules,
+                cache_entries=self.cache_entries,
+                threads=self.threads,
+                look=self._specials.look_in_bytes,
             )
         return self._fast
 
@@ -241,6 +247,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def _placed_within(self, part: str, begin: int, specials: bool) -> Iterator[tuple[int, int, int]]:
         """The same for a part of a text that starts at `begin`, in which only normalized tokens are left."""
+        self._specials.look(part)
         if not self._added.normalized.wanted(specials=specials):
             yield from self._placed_words(basic_tokens_with_offsets(part, self.rules), begin)
             return

@@ -313,9 +313,9 @@ function showRanking({ results }, { passages }) {
   return [make("ol", { class: "bars long accented" }, ...items)];
 }
 
-function showPieces({ texts: [{ pieces, ids }] }) {
+function showPieces({ texts: [{ pieces, ids, special }] }) {
   const cells = pieces.map((text, place) =>
-    make("span", { class: text === "[UNK]" ? "tagged unknown" : "tagged" }, piece(text), make("span", { class: "under", text: ids[place] })),
+    make("span", { class: text === "[UNK]" ? "tagged unknown" : "tagged" }, piece(text, special[place]), make("span", { class: "under", text: special[place] ? `${ids[place]} special` : ids[place] })),
   );
   const unknown = pieces.filter((text) => text === "[UNK]").length;
   const shown = [make("p", { class: "pieces" }, ...cells), make("p", { class: "remark", text: count(pieces.length, "piece") })];

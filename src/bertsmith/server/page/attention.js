@@ -89,7 +89,7 @@ export function attentionView(ability, locked) {
 
 /** The heads, the pieces and what joins them, for one answer of the server. */
 function picture(seen) {
-  const { pieces, layers, heads, attention } = seen;
+  const { pieces, special, layers, heads, attention } = seen;
   const means = new Map();
   const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW && pieces.length <= MANY };
   const layerChoice = numbers("Layer", layers, [], (value) => choose(value, state.head));
@@ -153,7 +153,7 @@ function picture(seen) {
     state.hovered = null;
     sources = pieces.map(pieceButton);
     if (state.lines) {
-      targets = pieces.map((text) => make("span", { class: "spot" }, piece(text)));
+      targets = pieces.map((text, place) => make("span", { class: "spot" }, piece(text, special[place])));
       canvas = make("canvas", { "aria-hidden": "true" });
       const column = (items, name) => make("div", { class: `column ${name}` }, ...items);
       stage.replaceChildren(make("div", { class: "columns" }, column(sources, "from"), canvas, column(targets, "to")));
@@ -179,7 +179,7 @@ function picture(seen) {
         onblur: () => set({ hovered: null }),
         onclick: () => set({ pinned: state.pinned === place ? null : place }),
       },
-      piece(text),
+      piece(text, special[place]),
     );
   }
 

@@ -91,12 +91,11 @@ export function marked(text, spans) {
   return make("p", { class: "text" }, ...parts);
 }
 
-/** A word piece, its "##" set back. */
-export function piece(text) {
+/** A word piece, its "##" set back; a special one is underlined. */
+export function piece(text, special) {
   const continues = text.startsWith("##") && text.length > 2;
-  const special = /^\[[A-Z]+\]$/.test(text);
   const inside = continues ? [make("span", { class: "hashes", text: "##" }), text.slice(2)] : [text];
-  return make("span", { class: special ? "piece special" : "piece" }, ...inside);
+  return make("span", { class: special ? "piece special" : "piece", title: special && "special token" }, ...inside);
 }
 
 /** The sentences to read with an answer, each in a paragraph. */
