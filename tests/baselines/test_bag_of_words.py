@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertsmith.baselines import bag_of_words
-from bertsmith.baselines.bag_of_words import BagOfWords, tf_idf_vectors
+from bertsmith.baselines.bag_of_words import BagOfWords, WordSpace
 from bertsmith.datasets.examples import TextExample
 from bertsmith.tasks.settings import TaskSettings
 
@@ -58,16 +58,29 @@ def test_tf_idf_vectors_are_those_of_scikit_learn_and_shared_columns_keep_most_o
     draws = np.random.default_rng(1)
     texts = [" ".join(draws.choice([f"w{number}" for number in range(600)], 30)) for _ in range(40)] + [""]
     others = ["w1 w2 w3", "w1 other"]
-    vectors = tf_idf_vectors(texts, others, seed=1)
+    space = WordSpace([*texts, *others])
+    vectors = space.vectors(texts, seed=1)
     words = TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+|[^\w\s]").fit([*texts, *others]).transform(texts)
     wanted = (words @ words.T).toarray()
     np.testing.assert_allclose(vectors @ vectors.T, wanted, atol=1e-6)
     assert vectors.dtype == np.float32
     assert vectors.shape[1] == len(set(" ".join(texts).split()))
     monkeypatch.setattr(bag_of_words, "MOST_CELLS", 41 * 400)
-    shared = tf_idf_vectors(texts, others, seed=1)
+    shared = space.vectors(texts, seed=1)
     assert shared.shape == (41, 400)
     np.testing.assert_allclose(shared @ shared.T, wanted, atol=0.3)
     assert np.abs(shared @ shared.T - wanted).mean() < 0.05
-    np.testing.assert_array_equal(tf_idf_vectors(texts, others, seed=1), shared)
-    assert tf_idf_vectors(["", ""], [], seed=1).tolist() == [[0.0], [0.0]]
+    np.testing.assert_array_equal(space.vectors(texts, seed=1), shared)
+    assert WordSpace(["", ""]).vectors(["", ""], seed=1).tolist() == [[0.0], [0.0]]
+
+
+def test_words_that_no_text_of_a_space_has_are_as_rare_as_a_word_can_be() -> None:
+    space = WordSpace(["good film", "bad film"])
+    rarity = space.rarity(2)
+    assert rarity["film"] < rarity["good"] == rarity["bad"] < rarity[""]
+    texts = ["good film", "new film", "new book"]
+    vectors = WordSpace(texts, rarity=rarity).vectors(texts, seed=1)
+    known = [rarity["film"] ** 2, rarity["good"], rarity[""]]
+    lengths = [np.hypot(rarity["film"], rarity[word]) for word in ("good", "")]
+    assert vectors[0] @ vectors[1] == pytest.approx(known[0] / lengths[0] / lengths[1])
+    assert vectors[1] @ vectors[2] == pytest.approx(known[2] ** 2 / lengths[1] / np.hypot(known[2], known[2]))

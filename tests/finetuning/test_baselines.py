@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith.baselines.word_model import WordModel
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
+from bertsmith.finetuning import cheaper
 from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
 from bertsmith.finetuning.run import finetune, summary_lines
@@ -22,6 +24,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
+from bertsmith.library.labelled import evaluate
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.model_files.weakness import weakness_of
 from bertsmith.results.baseline_lines import (
@@ -102,7 +105,7 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
         "pair",
         "vectors of partners",
     )
-    assert list(found.linear) == [name for name in (VECTORS, PAIRS) if name in names]
+    assert list(found.linear) == [name for name in (VECTORS, PAIRS, COSINE) if name in names]
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
@@ -279,7 +282,7 @@ def test_a_model_of_pairs_is_not_saved_where_texts_are_cut(tmp_path: Path) -> No
     spec = dataclasses.replace(SPECS["pair"], settings=dataclasses.replace(SPECS["pair"].settings, max_length=7))
     found = computed(tmp_path, "pair", spec=spec)
     assert PAIRS in found.lines
-    assert list(found.linear) == [VECTORS]
+    assert list(found.linear) == [VECTORS, COSINE]
 
 
 def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
@@ -408,6 +411,76 @@ def test_advice_leaves_out_what_the_training_was_given() -> None:
     assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
     older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})
     assert "try more epochs, more sentences" in older
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("pair", COSINE),
+        ("numbers of pairs", COSINE),
+        ("scored vectors", FROZEN_COSINE),
+        ("scored vectors", WORDS_COSINE),
+        ("vectors of partners", FROZEN_COSINE),
+        ("vectors of triplets", WORDS_COSINE),
+    ],
+)
+def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, spec = data_of("pair" if kind == "numbers of pairs" else kind), SPECS.get(kind)
+    if spec is None:  # labels as numbers; texts longer than a row
+        spec = dataclasses.replace(SPECS["number"], pair=True, settings=SPECS["windows"].settings)
+        data = TaskData(train=scored_pairs(40, 1), dev=scored_pairs(20, 2))
+    systems = module._Computation._systems
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: (one for one in systems(self) if one[0] == name))
+    monkeypatch.setattr(cheaper, "is_better", lambda _: True)
+    base = write_base_model(tmp_path / "base")
+    report = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    (result,) = report["baselines"]
+    folder = tmp_path / "run" / report["better_baseline"]["folder"]
+    predictor = load_predictor(folder, device="cpu", precision="fp32")
+    scores, predictions = predictor.evaluate(data.dev)
+    assert scores == pytest.approx(result["scores"], abs=1e-6)
+    lines = [line for line in read_json_lines(tmp_path / "run" / "baselines.jsonl") if line["baseline"] == name]
+    assert [one.cut_tokens for one in predictions] == [line["prediction"]["cut_tokens"] for line in lines]
+    assert f"it is saved as a model, RUN/{folder.name}" in verdict(report["better_baseline"])
+    values = [line["prediction"].get("value", line["prediction"].get("probabilities")) for line in lines]
+    for prediction, value in zip(predictions, values, strict=True):
+        answer = prediction.to_dict()
+        assert answer.get("value", answer.get("probabilities")) == pytest.approx(value, abs=1e-6)
+    assert predictor.predict([]) == []
+
+
+def test_a_cosine_of_words_is_evaluated_with_and_without_the_name_of_the_task(tmp_path: Path) -> None:
+    model = WordModel.fitted(SPECS["scored vectors"], scored_pairs(60, 1))
+    (tmp_path / "word-cosine").mkdir()
+    model.write(tmp_path / "word-cosine")
+    rows = "".join(f"{one.first},{one.second},{one.label}\n" for one in scored_pairs(20, 2))  # type: ignore[union-attr]
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\n" + rows)
+    scores = [
+        evaluate(tmp_path / "word-cosine", tmp_path / "dev.csv", task=task).scores for task in (None, "similarity")
+    ]
+    assert scores[0] == scores[1] == model_scores(model, scored_pairs(20, 2))
+
+
+def model_scores(model: WordModel, examples: list[Example]) -> dict[str, float]:
+    return task_for(model.spec).score(examples, model.predict(examples))
+
+
+def test_a_damaged_linear_model_on_a_cosine_is_refused(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("pair")
+    job = FinetuningJob.prepare(base, SPECS["pair"], data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == COSINE)
+    folder = tmp_path / "text-cosine"
+    write_linear(job, found.linear[COSINE], result, folder)
+    values = read_json(folder / "n-grams.json")
+    for cosine in ({}, {"weight": [1.0], "bias": [1.0]}, {"weight": [math.nan, 1.0], "bias": [1.0, 1.0]}):
+        (folder / "n-grams.json").write_text(json.dumps(values | {"cosine": cosine}))
+        with pytest.raises(InputError, match="make it again"):
+            load_predictor(folder, device="cpu")
+    with pytest.raises(InputError, match=r"found a linear model on a cosine; name '.*/text-cosine/encoder'"):
+        load_any(folder)
 
 
 @pytest.mark.parametrize("kind", ["choice", "tags", "answer", "answer or none"])

@@ -116,14 +116,29 @@ class WordSpace:
     Args:
         texts: their words are those of the space, and the document frequencies are those in these texts.
         one_hot: 1 for a word that a text has, in place of its weight by TF-IDF.
+        rarity: in place of the document frequencies in the texts, the inverse document frequency of each known word,
+            and under "" that of all others.
     """
 
-    def __init__(self, texts: Sequence[str], *, one_hot: bool = False) -> None:
+    def __init__(
+        self, texts: Sequence[str], *, one_hot: bool = False, rarity: Mapping[str, float] | None = None
+    ) -> None:
         self._space = _Space(_single_words, texts, most=None, one_hot=one_hot)
+        if rarity is not None:
+            self._space.rarity = np.array([rarity.get(word, rarity[""]) for word in self._space.numbers])
 
     def __len__(self) -> int:
         """The number of words."""
         return len(self._space.numbers)
+
+    def rarity(self, texts: int) -> dict[str, float]:
+        """The inverse document frequencies as the argument `rarity` takes them.
+
+        Args:
+            texts: the number of texts of the space.
+        """
+        known = zip(self._space.numbers, self._space.rarity.tolist(), strict=True)
+        return {"": float(np.log(1 + texts)) + 1, **dict(known)}
 
     def vectors(self, texts: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
         """The vectors of texts, float32 [texts, D], by TF-IDF of length 1 or 0; comparable within one call.
@@ -145,16 +160,6 @@ class WordSpace:
         # In float32 before the dense matrix is made, which in float64 would be twice as large.
         shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
         return np.asarray(shared.toarray())
-
-
-def tf_idf_vectors(texts: Sequence[str], others: Sequence[str], seed: int) -> npt.NDArray[np.float32]:
-    """TF-IDF vectors of the words of texts, see `WordSpace`.
-
-    Args:
-        others: count in the document frequencies, too.
-        seed: of the shared columns.
-    """
-    return WordSpace([*texts, *others]).vectors(texts, seed)
 
 
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:

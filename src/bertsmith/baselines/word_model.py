@@ -2,7 +2,7 @@
 
 ::
 
-    FOLDER/n-grams.json   the task and the counts: of tags, or of the words of questions and contexts
+    FOLDER/n-grams.json   the task and the counts: of tags, of words of questions and contexts, or of words of texts
 
 Sources: see `word_overlap`.
 """
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bertsmith.baselines.bag_of_words import WordSpace, cut_text
 from bertsmith.baselines.n_grams import FIX, NGramModel, rows_of_units
 from bertsmith.baselines.word_overlap import (
     Counts,
@@ -25,11 +26,13 @@ from bertsmith.baselines.word_overlap import (
     counted_tags,
     tag_logits,
 )
-from bertsmith.datasets.examples import Example
+from bertsmith.datasets.examples import Example, texts_of_group
 from bertsmith.errors import InputError
 from bertsmith.files import misfit, read_json, write_json
 from bertsmith.model_files.metadata import NGRAM_TERMS
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.similarity import SimilarityPrediction
 from bertsmith.tasks.task import Prediction, TaskSpec
 
 _TAGS = {"*": {"*": int}}
@@ -37,12 +40,14 @@ _COUNTS: Mapping[str, Any] = {
     "tagging": {"word": _TAGS, "lower case": _TAGS, "ending": _TAGS, "shape": _TAGS, "any": {"": {"*": int}}},
     "choice": {"rarity": {"*": float}},
     "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}, "limit?": float},
+    "similarity": {"rarity": {"": float, "*": float}},
 }
+_SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordModel:
-    """Counts of words and the task that they answer: tags, an ending, or an answer in the context.
+    """Counts of words and the task that they answer: tags, an ending, an answer in the context, or a similarity.
 
     Attributes:
         spec: the task.
@@ -60,6 +65,7 @@ class WordModel:
             "tagging": lambda: counted_tags(examples),
             "choice": lambda: counted_contexts(examples),
             "span": lambda: counted_answers(examples, unanswerable=spec.unanswerable),
+            "similarity": lambda: _counted_texts(examples, spec.settings),
         }
         return cls(spec=spec, counts=count[spec.kind]())
 
@@ -68,10 +74,30 @@ class WordModel:
         task, asked = cast("Any", task_for(self.spec)), cast("Any", examples)
         if self.spec.kind == "span":
             return answers(self.counts, asked)
+        if self.spec.kind == "similarity":
+            return self._cosines(examples)
         if self.spec.kind == "tagging":
             return list(task.decode(asked, None, tag_logits(self.counts, asked, self.spec.labels), None))
         rows = rows_of_units(np.array([len(example.endings) for example in asked], dtype=np.int64))
         return list(task.decode(asked, rows, choice_logits(self.counts, asked), None))
+
+    def _cosines(self, examples: Sequence[Example]) -> list[SimilarityPrediction]:
+        """The TF-IDF vectors of the texts of each example; `cut_tokens` are the words that were cut."""
+        if not examples:
+            return []
+        groups = [texts_of_group(example) for example in examples]
+        texts = [cut_text(text, self.spec.settings) for group in groups for text in group]
+        vectors = WordSpace(texts, rarity=self.counts["rarity"]).vectors(texts, _SEED_OF_COLUMNS)
+        cut = [
+            len(text.split()) - len(kept.split())
+            for text, kept in zip((text for group in groups for text in group), texts, strict=True)
+        ]
+        starts = np.cumsum([0, *map(len, groups)])
+        parts = np.split(vectors, starts[1:-1])
+        return [
+            SimilarityPrediction.of(part, lost)
+            for part, lost in zip(parts, np.add.reduceat(cut, starts[:-1]).tolist(), strict=True)
+        ]
 
     def write(self, folder: Path) -> None:
         """Writes the file."""
@@ -101,6 +127,12 @@ def read_counted(folder: Path) -> "NGramModel | WordModel":
     if wrong:
         raise InputError(expected=f"counts of words in '{file}'", found=wrong, fix=FIX)
     return WordModel(spec=spec, counts=counts)
+
+
+def _counted_texts(train: Sequence[Example], settings: TaskSettings) -> Counts:
+    """The inverse document frequency of each word of texts; see `WordSpace`."""
+    texts = [cut_text(text, settings) for example in train for text in texts_of_group(example)]
+    return {"rarity": WordSpace(texts).rarity(len(texts))}
 
 
 def _numbers_of(counts: Any) -> Iterator[float]:

@@ -11,7 +11,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import ADAPTER, adapter_error
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_outside
-from bertsmith.model_files.metadata import WEIGHT_FILES, is_n_gram_folder
+from bertsmith.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, is_n_gram_folder
 from bertsmith.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.normalize import TextRules
 
@@ -90,8 +90,10 @@ def locate(
     if is_n_gram_folder(path):
         raise InputError(
             expected=f"a model with an encoder at '{path}'",
-            found="a model on words alone",
-            fix="use it with predict, evaluate, ask or rank, or name another model",
+            found="a linear model on a cosine" if (path / NGRAM_ENCODER).is_dir() else "a model on words alone",
+            fix=f"name '{path / NGRAM_ENCODER}'"
+            if (path / NGRAM_ENCODER).is_dir()
+            else "use it with predict, evaluate, ask or rank, or name another model",
         )
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",

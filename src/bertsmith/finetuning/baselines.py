@@ -6,7 +6,7 @@
     RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
     RUN/baselines.safetensors  weight and bias of the linear models on frozen vectors, if the task has some
     RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict; so are the
-                               counts of words in RUN/frequent-tags/ and RUN/word-overlap/
+                               counts of words in RUN/frequent-tags/, RUN/word-overlap/ and RUN/word-cosine/
 
 Letters: E examples, W words, D width of a vector, K outputs.
 
@@ -25,17 +25,13 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from bertsmith.baselines.bag_of_words import BagOfWords, cut_text, tf_idf_vectors, words_read
+from bertsmith.baselines.bag_of_words import BagOfWords, words_read
 from bertsmith.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, LinearModel, Vectors, fit_linear, score_of_metric
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.probe import pair_features, text_vectors
+from bertsmith.baselines.text_cosine import cosines_of_pairs, vectors_of_pairs
 from bertsmith.baselines.word_model import WordModel
-from bertsmith.datasets.examples import (
-    Example,
-    TaggedExample,
-    TextExample,
-    texts_of_group,
-)
+from bertsmith.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Ints, Logits
@@ -58,8 +54,8 @@ from bertsmith.results.baseline_lines import (
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.results.resampling import intervals
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.similarity import SimilarityPrediction, metrics_of_examples
-from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.similarity import metrics_of_examples
+from bertsmith.tasks.task import Prediction
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
@@ -204,7 +200,7 @@ class _Computation:
                 yield COSINE, self._cosine
 
         elif kind == "similarity" and metrics_of_examples(self.dev):
-            yield WORDS_COSINE, self._words_cosine
+            yield WORDS_COSINE, functools.partial(self._words, WORDS_COSINE)
             yield FROZEN_COSINE, self._frozen_cosine
 
     def _examples(self, numbers: Ints) -> list[Example]:
@@ -271,17 +267,9 @@ class _Computation:
         return self._of_units(linear.outputs(dev))
 
     def _cosine(self) -> Sequence[Prediction]:
-        train, dev = (_cosines(*vectors) for vectors in self._apart)
-        return self._of_units(self._fit(train).outputs(dev))
-
-    def _words_cosine(self) -> Sequence[Prediction]:
-        settings, groups = self.task.spec.settings, [texts_of_group(example) for example in self.dev]
-        texts, others = (
-            [cut_text(text, settings) for group in part for text in group]
-            for part in (groups, map(texts_of_group, self.train))
-        )
-        borders = np.cumsum([len(group) for group in groups])[:-1]
-        return list(map(SimilarityPrediction.of, np.split(tf_idf_vectors(texts, others, self._seed), borders)))
+        train, dev = (cosines_of_pairs(*vectors) for vectors in self._apart)
+        self._linear[COSINE] = self._fit(train)
+        return self._of_units(self._linear[COSINE].outputs(dev))
 
     def _frozen_cosine(self) -> Sequence[Prediction]:
         rows = self._features.rows
@@ -317,21 +305,14 @@ class _Computation:
         with said_once():
             return load_frozen_encoder(self.job.untrained, device=self.job.runtime.device)
 
-    def _encoded(self, examples: Sequence[Example], task: Task | None = None) -> Vectors:
-        return text_vectors(self._encoder, task or self.task, examples, self._encoder.choice("last"))
+    def _encoded(self, examples: Sequence[Example]) -> Vectors:
+        return text_vectors(self._encoder, self.task, examples, self._encoder.choice("last"))
 
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
-        single = task_for(dataclasses.replace(self.task.spec, pair=False, reads="mean"))
-
-        def encoded(examples: Sequence[Example]) -> tuple[Vectors, Vectors]:
-            pairs = cast("Sequence[TextExample]", examples)
-            firsts = [dataclasses.replace(pair, second=None) for pair in pairs]
-            seconds = [dataclasses.replace(pair, first=pair.second or "", second=None) for pair in pairs]
-            return self._encoded(firsts, single), self._encoded(seconds, single)
-
-        return encoded(self.train), encoded(self.dev)
+        train, dev = (vectors_of_pairs(self._encoder, self.task.spec, part) for part in (self.train, self.dev))
+        return train, dev
 
 
 _PARTS = ("weight", "bias", "penalty")
@@ -344,19 +325,15 @@ def _prefix(name: str) -> str:
 
 def _read_linear(path: Path) -> dict[str, LinearModel]:
     try:
-        found = safetensors.numpy.load_file(path)
+        tensors = safetensors.numpy.load_file(path)
         models = {}
-        for name in (VECTORS, PAIRS):
-            if name == PAIRS and _prefix(name) + "weight" not in found:
+        for name in (VECTORS, PAIRS, COSINE):
+            if _prefix(name) + "weight" not in tensors:
                 continue
-            weight, bias, penalty = (found[_prefix(name) + part] for part in _PARTS)
+            weight, bias, penalty = (tensors[_prefix(name) + part] for part in _PARTS)
             models[name] = LinearModel(weight=weight, bias=bias, penalty=float(penalty))
+        if not models:
+            raise KeyError("weight")
         return models
     except (safetensors.SafetensorError, KeyError) as error:
         raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=_FIX) from error
-
-
-def _cosines(first: Vectors, second: Vectors) -> Vectors:
-    """float32 [E, 1]."""
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.asarray((first * second).sum(axis=1) / np.maximum(lengths, 1e-12), dtype=np.float32)[:, None]

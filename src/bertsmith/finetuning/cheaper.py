@@ -5,16 +5,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertsmith.baselines.linear import LinearModel
+from bertsmith.baselines.text_cosine import write_text_cosine
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.finetuning.baselines import Baselines
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model.our_names import APART
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.results.baseline_lines import BAG, BAG_FOLDER, LINEAR_FOLDER, MODEL, PAIRS, SAVED
+from bertsmith.model_files.metadata import NGRAM_ENCODER, ModelMetadata
+from bertsmith.results.baseline_lines import (
+    BAG,
+    BAG_FOLDER,
+    COSINE,
+    FROZEN_COSINE,
+    MODEL,
+    PAIRS,
+    SAVED,
+    SAVED_IF_BETTER,
+)
 from bertsmith.results.comparison import Lines, paired
 from bertsmith.results.predictions import Line, example_lines
 from bertsmith.tasks.kinds import task_for
@@ -29,8 +37,8 @@ def best_baseline(
 ) -> dict[str, Any] | None:
     """The best of the baselines next to the fine-tuned model; None without dev examples or baselines.
 
-    A linear model on frozen vectors that has a higher main score than the fine-tuned model is written to RUN/linear;
-    those on words alone are in folders of their own, see `SAVED`.
+    A baseline on frozen vectors that has a higher main score than the fine-tuned model is written to its folder of
+    `SAVED_IF_BETTER`; those on words alone are in folders of their own, see `SAVED`.
 
     Args:
         scores: those of the fine-tuned model.
@@ -60,9 +68,9 @@ def best_baseline(
         found |= dataclasses.asdict(test)
     if name in SAVED and (run / SAVED[name]).is_dir():  # missing in older runs
         found["folder"] = SAVED[name]
-    elif name in baselines.linear and is_better(found):
-        write_linear(job, baselines.linear[name], best, run / LINEAR_FOLDER)
-        found["folder"] = LINEAR_FOLDER
+    elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(found):
+        write_linear(job, baselines.linear.get(name), best, run / SAVED_IF_BETTER[name])
+        found["folder"] = SAVED_IF_BETTER[name]
     return found
 
 
@@ -134,28 +142,32 @@ def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPredictio
     )
 
 
-def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
+def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping[str, Any], folder: Path) -> None:
     """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
 
-    These are the mean vectors of texts, the vectors of both texts of a pair, or those of words.
+    These are the mean vectors of texts, the vectors of both texts of a pair, or those of words. A linear model on
+    cosines is no head: it is in a file next to the folder of the encoder, see `text_cosine`.
 
     Args:
-        result: the entry of the linear model in `Baselines.results`.
+        linear: None for the encoder alone, whose vectors are the baseline.
+        result: the entry of the baseline in `Baselines.results`.
     """
     spec = job.task.spec
     # The head is one linear layer, whatever the fine-tuned model has in front of its own.
     spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
-    if job.task.head.pooled:
+    if job.task.head.is_vector:
+        spec = dataclasses.replace(spec, widths=())  # shorter vectors are what the training is for
+    elif job.task.head.pooled:
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
         if settings.long_text in HIERARCHICAL:
             settings = dataclasses.replace(settings, long_text="windows")
         spec = dataclasses.replace(spec, settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
-    layer = loaded.model.output_layer
-    with torch.no_grad():
-        layer.get_parameter("weight").copy_(torch.from_numpy(linear.weight))
-        layer.get_parameter("bias").copy_(torch.from_numpy(linear.bias))
+    on_cosine = result["name"] == COSINE
+    has_layer = linear is not None and not on_cosine
+    if linear is not None and not on_cosine:
+        linear.copy_to(loaded.model.output_layer)
     metadata = ModelMetadata(
         task=spec.kind,
         labels=spec.labels,
@@ -164,7 +176,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         training={
             "examples": result["train_examples"],
             "dev_examples": len(job.data.dev),
-            "penalty": linear.penalty,
+            **({} if linear is None else {"penalty": linear.penalty}),
             "seed": job.training.seed,
         },
         steps=job.untrained.metadata.steps,
@@ -172,7 +184,18 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         continued_from=job.untrained.metadata.continued_from,
         scores=dict(result["scores"]),
     )
-    save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)
+    if on_cosine:
+        metadata = dataclasses.replace(metadata, task=None, labels=(), spec=None, scores={})
+    save_pretrained(
+        folder / NGRAM_ENCODER if on_cosine else folder,
+        loaded.model,
+        loaded.tokenizer,
+        metadata,
+        trained=(head.saved_part,) if has_layer else (),
+        replace=True,
+    )
+    if on_cosine and linear is not None:
+        write_text_cosine(folder, spec, linear)
 
 
 def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:

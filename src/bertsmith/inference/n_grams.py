@@ -1,28 +1,37 @@
-"""Prediction with a linear model on n-grams, or with counts of words, which need neither an encoder nor torch."""
+"""Prediction with a baseline: a linear model on n-grams, or counts of words, without an encoder and without torch.
+
+A linear model on the cosine of two texts has an encoder of its own.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertsmith.baselines.n_grams import NGramModel
 from bertsmith.baselines.word_model import WordModel, read_counted
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.predictor import Predictor
-from bertsmith.runtime import Runtime
+from bertsmith.model_files.metadata import NGRAM_ENCODER
+from bertsmith.runtime import Runtime, require_torch
 from bertsmith.settings import require
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction
 
+if TYPE_CHECKING:
+    from bertsmith.baselines.text_cosine import TextCosine
+
 
 class NGramPredictor(Predictor):
-    """A linear model on n-grams, or counts of words, with its task; it has no engine and no tokenizer.
+    """A linear model on n-grams or on a cosine, or counts of words, with its task; it has no engine and no tokenizer.
 
     Args:
         model: the linear model, or the counts.
+        runtime: device and precision of its encoder.
     """
 
-    def __init__(self, model: NGramModel | WordModel) -> None:
+    def __init__(self, model: "NGramModel | WordModel | TextCosine", runtime: Runtime | None = None) -> None:
         self.n_grams, self.task = model, task_for(model.spec)
-        self.runtime = Runtime(device="cpu", precision="fp32")
+        self.runtime = runtime or Runtime(device="cpu", precision="fp32")
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
         found = self.n_grams.predict(examples)
@@ -35,12 +44,20 @@ class NGramPredictor(Predictor):
 
 
 def n_gram_predictor(source: Path, *, device: str, precision: str, head: object = None) -> NGramPredictor:
-    """The predictor of the folder of a linear model on n-grams, or of counts of words.
+    """The predictor of the folder of a baseline: of a linear model on n-grams or on a cosine, or of counts of words.
 
     Raises:
+        CheckpointError: its encoder cannot be read.
         ConfigError: another device or precision than the processor and fp32 are asked for, or a head.
         InputError: the folder is damaged.
     """
+    if (source / NGRAM_ENCODER).is_dir() and head is None:
+        require_torch(source)
+        from bertsmith.baselines.text_cosine import TextCosine
+        from bertsmith.encoding.loading import load_frozen_encoder
+
+        encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision)
+        return NGramPredictor(TextCosine.read(source, encoder), encoder.runtime)
     for wrong, found in (
         (not (device == "auto" or device.startswith("cpu")), f"--device {device}"),
         (precision not in ("auto", "fp32"), f"--precision {precision}"),

@@ -110,7 +110,7 @@ def evaluate(
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
-    if _gives_vectors(model, task):
+    if not is_n_gram_folder(model) and _gives_vectors(model, task):
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
     if is_n_gram_folder(model):
         predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)

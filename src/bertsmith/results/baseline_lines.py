@@ -23,7 +23,14 @@ MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
 BAG_FOLDER = "bag-of-words"
 # Of a run: the folders of the baselines that are always saved, ready to predict.
-SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap"}
+SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap", WORDS_COSINE: "word-cosine"}
+# Of those with the encoder of the base model, which are saved if they are better than the fine-tuned model.
+SAVED_IF_BETTER = {
+    VECTORS: LINEAR_FOLDER,
+    PAIRS: LINEAR_FOLDER,
+    COSINE: "text-cosine",
+    FROZEN_COSINE: "before-training",
+}
 
 # What to do where one of these is better. The names in braces are of `_given`; none repeats what a training was given.
 _OFFERS = {
