@@ -10,6 +10,11 @@ import pytest
 import torch
 
 import bertsmith
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.corpus.shards import Corpus
+from bertsmith.heads.models import EncoderForPreTraining
+from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
 from bertsmith.training.devices import peak_of_device
@@ -91,6 +96,17 @@ def test_the_log_has_the_utilization_of_a_known_gpu(trained, device):
     lines = RunFolder.open(trained).metrics("train")
     peak = peak_of_device(torch.device(device), "fp32")
     assert all(("utilization" in line) == (peak is not None) for line in lines)
+
+
+def test_a_start_from_the_corpus_is_that_of_the_cpu(corpus, device):
+    """Word vectors, frequencies and neighbor heads are computed on the CPU and copied to the device."""
+    source = Corpus.open(corpus, verify=False)
+    config = BertConfig.named("tiny", vocab_size=len(source.tokenizer.vocabulary))
+    here, there = (EncoderForPreTraining(new_encoder(config), seed=1) for _ in range(2))
+    there = there.to(device)
+    initialize_from_corpus(here, source, seed=1)
+    initialize_from_corpus(there, source, seed=1)
+    torch.testing.assert_close(there.cpu().state_dict(), here.state_dict(), rtol=0, atol=1e-6)
 
 
 def test_fine_tuning_runs_and_its_model_answers(trained, device, tmp_path):

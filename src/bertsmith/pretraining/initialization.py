@@ -79,7 +79,7 @@ def _initialize(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None
     found = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))
     is_fixed = model.config.position_embedding_type == "sinusoidal"
     scale = SCALE_WITH_SINES if is_fixed else WORD_SCALE
-    vectors = torch.from_numpy(found).mul_(scale * math.sqrt(width))
+    vectors = torch.from_numpy(found).mul_(scale * math.sqrt(width)).to(table.device)
     if is_fixed and isinstance(model.mlm, MaskedLMHead):
         model.mlm.norm.weight.mul_(WORD_SCALE / scale)  # the first scores of the pieces stay as small
     is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
@@ -114,7 +114,7 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     table = encoder.embeddings.position.weight
     angles = torch.arange(table.shape[0])[:, None] * rates
     positions = angles.sin() @ of_sines + angles.cos() @ of_cosines
-    length = encoder.word_table.norm(dim=1).mean() * POSITION_SCALE
+    length = encoder.word_table.norm(dim=1).mean().cpu() * POSITION_SCALE
     table.copy_(positions * (length / math.sqrt(half)))
     # A left-to-right model sees nothing on its right.
     offsets = [-place for place in range(1, len(NEIGHBORS) + 1)] if config.is_causal else NEIGHBORS

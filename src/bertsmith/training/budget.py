@@ -26,7 +26,8 @@ from bertsmith.training.workload import StepPlan
 EVALUATIONS = 10
 _TRIAL_RUN = 100  # assumed length of the run while the actual number of steps is unknown
 # Positions of the trial steps: the middle of each tenth of the run, ordered to cover the run early. The first one is
-# repeated because the first step of a process is slow (memory, compilation).
+# repeated because the first step of a process is slow (memory, compilation). On a GPU all of them are: each new shape
+# takes memory and loads kernels, so they run once before they are timed.
 _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
 # (trials, fraction): after this many trials, stop if they took more than this fraction of the budget.
 _ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
@@ -252,11 +253,13 @@ def time_of_a_step(
     """
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.trained).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
+    warm_up = len(_TRIALS) - 1 if any(tensor.is_cuda for tensor in before.values()) else 1
+    trials = _TRIALS[1:] * 2 if warm_up > 1 else _TRIALS
     times: list[float] = []
     try:
         with (
-            Progress("timing steps", len(_TRIALS), "steps") as progress,
-            contextlib.closing(trainer.plans(_TRIALS)) as plans,
+            Progress("timing steps", len(trials), "steps") as progress,
+            contextlib.closing(trainer.plans(trials)) as plans,
         ):
             start = clock.now()
             for step, plan in plans:
@@ -278,5 +281,5 @@ def time_of_a_step(
         trainer.optimizer.reset()
         trainer.optimizer.clear_gradients()
         trainer.workload.carry(0, {})
-    counted = times[1:] or times
+    counted = times[warm_up:] or times[1:] or times
     return agreed(sum(counted) / len(counted))
