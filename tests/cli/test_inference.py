@@ -72,6 +72,15 @@ def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
         assert [json.loads(line)["text"] for line in result.out.splitlines()] == good[:place]
 
 
+def test_an_encoding_is_that_of_lines_on_stdin(run, model: Path) -> None:
+    text = "the caf\xe9 [MASK]"
+    typed = run("fill", "--model", model, text, "--json")
+    coded = run("fill", "--model", model, "-", "--json", "--encoding", "cp1252", stdin=text.encode("cp1252"))
+    assert (coded.code, coded.out) == (0, typed.out)
+    refused = run("fill", "--model", model, text, "--encoding", "cp1252")
+    assert "expected - for lines on stdin, with --encoding; found a typed text" in refused.err
+
+
 def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
     lines = ["the [MASK]", "he bought [MASK] ."]
     result = run("fill", "--model", model, "-", "--json", stdin="\n".join(lines).encode())

@@ -126,10 +126,12 @@ def test_the_perplexity_of_a_file_is_that_of_its_lines(run, gpt: Path, tmp_path:
     assert "forward" not in result.out
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes("the man\ncafé\n".encode("cp1252"))
-    assert (
-        "lines that are not UTF-8: 1, the first is line 2"
-        in run("perplexity", tmp_path / "latin.txt", "--model", gpt, *CPU).err
-    )
+    (tmp_path / "utf-8.txt").write_bytes("the man\ncafé\n".encode())
+    refused = run("perplexity", tmp_path / "latin.txt", "--model", gpt, *CPU)
+    assert refused.code == 1
+    assert "found the byte 0xe9 in line 2, not UTF-8; save it as UTF-8, or name its encoding" in refused.err
+    of_text = run("perplexity", tmp_path / "utf-8.txt", "--model", gpt, *CPU).out
+    assert run("perplexity", tmp_path / "latin.txt", "--model", gpt, "--encoding", "cp1252", *CPU).out == of_text
     empty = run("perplexity", tmp_path / "empty.txt", "--model", gpt, *CPU)
     assert (empty.code, empty.out) == (1, "")
     assert "expected" in empty.err

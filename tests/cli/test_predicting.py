@@ -51,6 +51,21 @@ def test_the_characters_of_entities_are_those_of_the_line(run, tmp_path: Path) -
         assert text[start:end] == entity["text"]
 
 
+def test_lines_in_another_encoding_are_predicted_as_their_text(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
+    text = "Anna, \tin caf\xe9.\nOslo\n"
+    wanted = run("predict", "--model", model, "--json", stdin=text.encode())
+    coded = run("predict", "--model", model, "--json", "--encoding", "cp1252", stdin=text.encode("cp1252"))
+    assert (coded.code, coded.out) == (0, wanted.out)
+    dropped = run("predict", "--model", model, "--json", "--bad-bytes", "drop", stdin=text.encode("cp1252"))
+    assert "dropped: 1, the first in line 1" in dropped.err
+    refused = run("predict", "--model", model, "--json", stdin=b"Anna\n" + text.encode("cp1252"))
+    assert (refused.code, refused.out.count("\n")) == (1, 1)
+    assert "found the byte 0xe9 in line 2, not UTF-8" in refused.err
+    refused = run("predict", "--model", model, "--data", tmp_path / "x.csv", "--bad-bytes", "drop")
+    assert "expected texts on stdin with --bad-bytes; found --data" in refused.err
+
+
 def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "answer")
     context = "The  plot of Anna's film, (Rome) and it was good."

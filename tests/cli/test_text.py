@@ -61,11 +61,18 @@ def test_many_lines_are_processed_completely(run, vocabulary: Path) -> None:
         assert lines[number] == " ".join(tokenizer.tokenize(given[number]))
 
 
-def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
-    result = run("tokenize", "--vocab", vocabulary, stdin=b"a\nb \xff\xfe\na\n")
-    assert result.code == 0
-    assert result.out.splitlines()[0::2] == ["a", "a"]
-    assert "lines that are not UTF-8: 1 of 3, the first is line 2;" in result.err
+def test_bytes_that_are_not_utf8_are_refused_after_the_lines_before_them_or_dropped(run, vocabulary: Path) -> None:
+    data = b"a\nb \xff\xfe\na\n"
+    result = run("tokenize", "--vocab", vocabulary, stdin=data)
+    assert (result.code, result.out) == (1, "a\n")
+    assert "found the byte 0xff in line 2, not UTF-8; save it as UTF-8, or name its encoding" in result.err
+    result = run("tokenize", "--vocab", vocabulary, "--bad-bytes", "drop", stdin=data)
+    assert (result.code, result.out) == (0, "a\nb\na\n")
+    assert "bytes that are not UTF-8, dropped: 2, the first in line 2" in result.err
+    for encoding in ("cp1252", "utf-16"):
+        text = "the man \xe9\nb\n"
+        coded = run("tokenize", "--vocab", vocabulary, "--encoding", encoding, stdin=text.encode(encoding))
+        assert coded == run("tokenize", "--vocab", vocabulary, stdin=text.encode()), encoding
 
 
 @pytest.mark.parametrize(

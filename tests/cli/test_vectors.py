@@ -83,14 +83,35 @@ def test_truncated_and_empty_texts_are_reported(run, model, text, tmp_path):
 def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, model, tmp_path):
     path, out = tmp_path / "text.txt", tmp_path / "x.npy"
     path.write_bytes(b"the man\nthe \xff man\n" + b"the store " * 200_000 + b"\nlast")
-    result = run("embed", path, "--model", model, "--out", out, "--json")
+    refused = run("embed", path, "--model", model, "--out", out, "--json")
+    assert refused.code == 1
+    assert "found the byte 0xff in line 2, not UTF-8; save it as UTF-8, or name its encoding" in refused.err
+    assert "--bad-bytes drop" in refused.err
+    result = run("embed", path, "--model", model, "--out", out, "--json", "--bad-bytes", "drop", "--replace")
     assert (result.code, json.loads(result.out)["rows"]) == (0, 4)
-    assert "not UTF-8: 1, the first is line 2" in result.err
+    assert "not UTF-8, dropped: 1, the first in line 2" in result.err
     vectors = np.load(out)
-    # Undecodable bytes are removed from the text by the tokenizer's normalization.
     np.testing.assert_array_equal(vectors[0], vectors[1])
     alone = load_embedder(model).embed(["the store " * 15])[0]
     np.testing.assert_allclose(vectors[2], alone, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+
+
+def test_a_file_in_another_encoding_has_the_vectors_of_its_text(run, model, tmp_path):
+    (tmp_path / "a.txt").write_bytes("the man\nthe caf\xe9 store\n".encode("cp1252"))
+    (tmp_path / "b.txt").write_bytes("the man\nthe caf\xe9 store\n".encode())
+    (tmp_path / "c.csv").write_bytes("text\nthe man\nthe caf\xe9 store\n".encode("cp1252"))
+    coded = ("--encoding", "cp1252")
+    for command, end in (("embed", ".npy"), ("features", ".npy"), ("features", ".jsonl")):
+        wanted = tmp_path / f"wanted{end}"
+        assert run(command, tmp_path / "b.txt", "--model", model, "--out", wanted, "--replace").code == 0
+        for name, stdin in (("a.txt", b""), ("c.csv", b""), ("-", (tmp_path / "a.txt").read_bytes())):
+            out, source = tmp_path / f"x{end}", name if name == "-" else tmp_path / name
+            result = run(command, source, "--model", model, "--out", out, *coded, "--replace", stdin=stdin)
+            assert (result.code, out.read_bytes() == wanted.read_bytes()) == (0, True), (command, name, result.err)
+    result = run("vectors", "static", "--model", model, "--text", tmp_path / "a.txt", "--out", tmp_path / "s", *coded)
+    assert result.code == 0, result.err
+    result = run("vectors", "static", "--model", model, "--out", tmp_path / "t", *coded)
+    assert "expected a text with --encoding" in result.err
 
 
 def test_stdin_and_tables_are_read_like_a_file(run, model, text, tmp_path):

@@ -14,6 +14,7 @@ from bertsmith.datasets import text_lines
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.documents import sources
+from bertsmith.documents.encodings import EncodingSettings
 from bertsmith.errors import ConfigError, InputError
 
 
@@ -40,14 +41,32 @@ def test_lines_are_whole_wherever_the_blocks_of_reading_end(tmp_path, monkeypatc
         assert list(TextLines(tmp_path / "a.txt")) == lines
 
 
-def test_bytes_that_are_not_utf_8_are_counted(tmp_path):
+def test_bytes_that_are_not_utf_8_are_refused_or_dropped_and_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"fine and long enough\nb\xffd\n\xc3\nmore")
-    source = TextLines(tmp_path / "a.txt")
+    lines = iter(TextLines(tmp_path / "a.txt"))
+    assert next(lines) == "fine and long enough"
+    with pytest.raises(InputError, match=r"byte 0xff in line 2, not UTF-8; .* --encoding cp1252, .* --bad-bytes drop"):
+        next(lines)
+    with pytest.raises(InputError, match=r"--encoding cp1252$"):
+        list(TextLines(tmp_path / "a.txt", may_drop=False))
+    source = TextLines(tmp_path / "a.txt", reading=EncodingSettings(bad_bytes="drop"))
     for _ in range(2):
-        assert list(source) == ["fine and long enough", "b\ufffdd", "\ufffd", "more"]
-        assert source.bad_lines == 2
-    (note,) = source.notes()
-    assert "2, the first is line 2" in note
+        assert list(source) == ["fine and long enough", "bd", "", "more"]
+        assert source.notes() == ["bytes that are not UTF-8, dropped: 2, the first in line 2"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "a.csv.gz"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-le", "shift_jis"])
+def test_a_file_in_another_encoding_has_the_same_texts(tmp_path, name, encoding):
+    texts = ["the caf\xe9", "", "a"] if encoding != "shift_jis" else ["\u6771\u4eac", "", "a"]
+    table = {
+        ".csv": "text,label\n" + "".join(f"{text},x\n" for text in texts),
+        ".tsv": "text\tlabel\n" + "".join(f"{text}\tx\n" for text in texts),
+        ".jsonl": "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts),
+    }
+    data = table.get("." + name.split(".")[1], "\n".join(texts)).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert list(TextLines(tmp_path / name, reading=EncodingSettings(encoding=encoding))) == texts
 
 
 def test_a_file_without_line_ends_is_refused_where_it_would_fill_the_memory(tmp_path, monkeypatch):

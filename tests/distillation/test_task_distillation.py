@@ -193,8 +193,12 @@ def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_
     dev, text = write_examples(tmp_path / "dev", "single", 8, 4), tmp_path / "more.txt"
     texts = [one.first for one in examples_of("single", 12, 6)]
     text.write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
-    distill(teacher, tmp_path / "run", dev=dev, unlabelled=text, layers="1", **FAST)
-    assert read_json(tmp_path / "run/report.json")["train_examples"] == 12
+    coded = tmp_path / "coded.txt"
+    coded.write_bytes(text.read_bytes() + "a café\n".encode("cp1252"))
+    with pytest.raises(InputError, match=r"byte 0xe9 in line 15, not UTF-8; .*as in --encoding cp1252$"):
+        distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", **FAST)
+    distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", encoding="cp1252", **FAST)
+    assert read_json(tmp_path / "run/report.json")["train_examples"] == 13
     with pytest.raises(ConfigError, match="labelled examples for the student without"):
         distill(teacher, tmp_path / "other", dev=dev, unlabelled=text, **{**FAST, "without_teacher": True})
     with pytest.raises(ConfigError, match="examples to learn from"):

@@ -417,7 +417,7 @@ def test_a_byte_that_is_not_valid_is_refused_with_its_line(tmp_path: Path) -> No
             list(read_documents([named]))
         assert str(error.value) == (
             f"expected text in '{path}'; found the byte 0xe9 in line 200001, not UTF-8; "
-            "save it as UTF-8, or name its encoding, as in --encoding cp1252"
+            "save it as UTF-8, or name its encoding, as in --encoding cp1252, or drop such bytes with --bad-bytes drop"
         )
     (document,) = read_documents([path], ReadingSettings(encoding="cp1252"))
     assert document.sentences[-1] == "Café."

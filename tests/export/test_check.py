@@ -139,7 +139,7 @@ def test_a_model_without_a_task_is_compared_on_texts(base: Path, tmp_path: Path)
         export(base, tmp_path / "other", to="onnx", data=tmp_path / "texts.txt")
 
 
-def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path) -> None:
     folder = load_any(base)
     text = "anna was in\u2028rome .\n \nthe film\n"
     (tmp_path / "plain.txt").write_text(text, encoding="utf-8")
@@ -150,8 +150,10 @@ def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path, capsys: pytest
     assert len(plain) == len(packed) == 2
     np.testing.assert_array_equal(plain.token_ids, packed.token_ids)
     (tmp_path / "plain.txt").write_bytes(b"the film was good\n\xff anna\n")
-    assert len(sample_for(folder, None, DataFile(path=tmp_path / "plain.txt")).rows) == 2
-    assert "not UTF-8: 1" in capsys.readouterr().err
+    with pytest.raises(InputError, match="byte 0xff in line 2, not UTF-8"):
+        sample_for(folder, None, DataFile(path=tmp_path / "plain.txt"))
+    coded = DataFile(path=tmp_path / "plain.txt", columns=ColumnSettings(encoding="cp1252"))
+    assert len(sample_for(folder, None, coded).rows) == 2
 
 
 @needs_onnx

@@ -55,6 +55,7 @@ COMMANDS = (
         text.tokenize,
         "tokenize",
         "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt",
+        text.encoding_settings,
         misplaced="pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
     ),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
@@ -76,6 +77,7 @@ COMMANDS = (
         inference.fill,
         "fill",
         "bertsmith fill --model my-run/model 'The man went to the [MASK] .'",
+        text.encoding_settings,
         misplaced="quote the text",
     ),
     Command(
@@ -95,6 +97,7 @@ COMMANDS = (
         inference.perplexity,
         "perplexity",
         "bertsmith perplexity my-text/village.txt --model my-gpt/model",
+        text.encoding_settings,
         not_run="it needs a language model; the page on language models runs it",
     ),
     Command(
@@ -187,11 +190,13 @@ COMMANDS = (
         vectors.embed,
         "embed",
         "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy",
+        text.encoding_settings,
     ),
     Command(
         vectors.features,
         "features",
         "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
+        text.encoding_settings,
     ),
     Command(
         search.search,
@@ -212,7 +217,12 @@ COMMANDS = (
         misplaced="quote each sentence",
     ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centered-vectors.npy"),
-    Command(vectors.static, "vectors static", "bertsmith vectors static --model my-run/model --out my-static-model"),
+    Command(
+        vectors.static,
+        "vectors static",
+        "bertsmith vectors static --model my-run/model --out my-static-model",
+        text.encoding_settings,
+    ),
     Command(
         word_vectors.train,
         "vectors train",

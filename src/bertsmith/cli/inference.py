@@ -10,12 +10,13 @@ from bertsmith.cli.options import (
     ModelOption,
     PrecisionOption,
     ProductsOption,
+    given,
     note,
     print_json,
     say,
     settings_from,
 )
-from bertsmith.cli.text import line_blocks, stdin_bytes
+from bertsmith.cli.text import encoding_settings, text_or_lines
 from bertsmith.cli.vectors import ColumnOption, FileArgument
 
 
@@ -27,6 +28,7 @@ def fill(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Print the most probable pieces for each [MASK] of a text, with their probabilities.
 
@@ -35,7 +37,7 @@ def fill(
     """
     from bertsmith.library.lines import fill_lines
 
-    blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
+    blocks, place = text_or_lines(text, values)
     for found in fill_lines(model, blocks, top, place=place, device=device, precision=precision, products=products):
         if json:
             print_json(found.to_dict())
@@ -79,7 +81,7 @@ def complete_settings() -> list[type]:
     """The settings classes of `bertsmith complete`."""
     from bertsmith.inference.completion import SamplingSettings
 
-    return [SamplingSettings]
+    return [SamplingSettings, *encoding_settings()]
 
 
 def complete(
@@ -103,7 +105,7 @@ def complete(
     from bertsmith.library.language_models import complete_lines
 
     sampling = settings_from(SamplingSettings, settings)
-    blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
+    blocks, place = text_or_lines(text, settings)
     for found in complete_lines(
         model,
         blocks,
@@ -133,6 +135,7 @@ def perplexity(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Print how well a language model predicts the texts of a file, each line from its own beginning.
 
@@ -142,7 +145,9 @@ def perplexity(
     """
     from bertsmith.library.language_models import perplexity_of_file
 
-    found = perplexity_of_file(file, model, column=column, device=device, precision=precision, products=products)
+    found = perplexity_of_file(
+        file, model, column=column, device=device, precision=precision, products=products, **given(values)
+    )
     if json:
         print_json(found.to_dict())
         return

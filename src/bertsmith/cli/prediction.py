@@ -30,7 +30,7 @@ from bertsmith.cli.options import (
     print_json,
     say,
 )
-from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
+from bertsmith.cli.text import count_lines, encoding_settings, stdin_bytes, stdin_lines
 from bertsmith.settings import require
 from bertsmith.uploads import is_staged, staged
 
@@ -123,7 +123,7 @@ def quantize(
 
 def predict_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `predict`."""
-    return evaluate_settings()
+    return (*evaluate_settings(), *encoding_settings())
 
 
 def predict(
@@ -183,7 +183,11 @@ def predict(
     own = own_head(head)
     for name in given(values):
         option = f"--{name.replace('_', '-')}"
-        require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
+        if name == "bad_bytes" or (name == "encoding" and data is None):
+            found = "--data" if data is not None else "--test"
+            require(data is test is None, expected=f"texts on stdin with {option}", found=found, fix="leave it out")
+        else:
+            require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
     require(
         data is None or (test is None and engine == "local"),
         expected="a single source of texts with --data",
@@ -234,8 +238,7 @@ def predict(
         else:
             answered = prediction_tables.write_predictions(model, data, place, replace=replace, **options)
     elif test is None:
-        stdin = stdin_bytes()
-        total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
+        total, typed = count_lines(stdin_bytes()), itertools.chain.from_iterable(stdin_lines(values))
         answered = lines.predict_lines(
             model,
             typed,

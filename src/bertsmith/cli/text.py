@@ -1,19 +1,20 @@
 """Commands for text: split lines into pieces, and show the input of the model."""
 
-import codecs
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from bertsmith.cli.options import COPIED, CasedOption, RulesOption, note, print_table
+from bertsmith.cli.options import COPIED, CasedOption, RulesOption, note, print_table, settings_from
 from bertsmith.errors import InputError
+from bertsmith.settings import require
 
 if TYPE_CHECKING:
+    from bertsmith.documents.encodings import EncodingSettings
     from bertsmith.text.tokenizer import Tokenizer
 
 VocabularyOption = Annotated[
@@ -26,6 +27,13 @@ ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR",
 _READ_BYTES = 1 << 20
 
 
+def encoding_settings() -> Sequence[type]:
+    """The settings of commands with texts in one file: how its bytes are read."""
+    from bertsmith.documents.encodings import EncodingSettings
+
+    return (EncodingSettings,)
+
+
 def tokenize(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
@@ -35,6 +43,7 @@ def tokenize(
     special_tokens: Annotated[
         bool, typer.Option(help="parse [MASK] and the like as special tokens, as fill does")
     ] = True,
+    **values: Any,
 ) -> None:
     """Split each line of stdin into pieces, and print them separated by spaces."""
     from bertsmith.text.spelled import SpelledLines
@@ -44,7 +53,7 @@ def tokenize(
     warn_of_casing(tokenizer, vocab or model)
     pieces = tokenizer.vocabulary.pieces
     spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
-    for lines in line_blocks(stdin_bytes()):
+    for lines in stdin_lines(values):
         sys.stdout.buffer.write(spelled.of(tokenizer.encode_batch(lines, special_tokens=special_tokens)))
         sys.stdout.buffer.flush()
 
@@ -164,6 +173,31 @@ def stdin_bytes() -> BinaryIO:
     return sys.stdin.buffer
 
 
+def stdin_lines(values: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The lines of stdin as they arrive, read as the options of `EncodingSettings` say; see `line_blocks`."""
+    from bertsmith.documents.encodings import EncodingSettings
+
+    return line_blocks(stdin_bytes(), settings_from(EncodingSettings, values))
+
+
+def text_or_lines(text: str, values: Mapping[str, Any]) -> tuple[Iterable[list[str]], str]:
+    """(a typed text, or for "-" the lines of stdin; a format string that names one of them in errors).
+
+    Raises:
+        ConfigError: an encoding is given for a typed text.
+    """
+    if text == "-":
+        return stdin_lines(values), "line {:,} of stdin"
+    for name in ("encoding", "bad_bytes"):
+        require(
+            values.get(name) is None,
+            expected=f"- for lines on stdin, with --{name.replace('_', '-')}",
+            found="a typed text",
+            fix="leave the option out",
+        )
+    return [[text]], "text {}"
+
+
 def count_lines(stream: BinaryIO) -> int | None:
     """The number of remaining lines of a file redirected to stdin; None for a pipe or a terminal."""
     try:
@@ -179,27 +213,33 @@ def count_lines(stream: BinaryIO) -> int | None:
     return count + (last != b"\n")
 
 
-def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
+def line_blocks(stream: BinaryIO, reading: "EncodingSettings | None" = None) -> Iterator[list[str]]:
     """Lists of complete lines as they arrive, so that a process on a pipe gets its answers without delay.
 
-    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr. At a terminal, a
-    message says that lines are expected.
+    Only a line feed ends a line. The lines before one with a byte that is not valid are yielded before it is refused.
+    At a terminal, a message says that lines are expected.
+
+    Args:
+        reading: the encoding, and what to do with bytes that are not UTF-8.
 
     Raises:
-        InputError: the input is not text, or a line is too long.
+        InputError: the input is not text, or a line is too long or not in the encoding.
     """
-    from bertsmith.documents.encodings import Utf8Stream
-    from bertsmith.documents.sources import LONGEST_RECORD, refusal
+    from bertsmith.documents.encodings import EncodingSettings, LineDecoder, Utf8Stream
+    from bertsmith.documents.sources import LONGEST_RECORD, binary, refusal
+
+    reading = EncodingSettings() if reading is None else reading
+    decoder = LineDecoder(reading, name="stdin")
 
     if stream.isatty():
         note("reading lines from the terminal; end with Ctrl-D on a line of its own")
     waiting: list[bytes] = []  # parts of the current, unfinished line
-    size, number, bad = 0, 0, []
+    size, number = 0, 0
     is_first = True
-    text = Utf8Stream(stream.read1, name="stdin")  # type: ignore[attr-defined]
+    text = Utf8Stream(stream.read1, name="stdin", encoding=reading.encoding)  # type: ignore[attr-defined]
     while True:
         block = text.read(_READ_BYTES)
-        if is_first and (reason := refusal(block)):
+        if is_first and (reason := (refusal if reading.bad_bytes == "drop" else binary)(block)):
             raise _no_text(reason)
         is_first = False
         cut = block.rfind(b"\n") + 1
@@ -210,35 +250,26 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
         waiting.append(block[cut:])
         size += len(block) - cut
         if data:
-            lines, not_utf8 = _decoded(data.removesuffix(b"\n").removeprefix(b"" if number else codecs.BOM_UTF8))
-            bad += [number + place for place in not_utf8]
-            number += len(lines)
-            yield lines
+            for part in _before_bad_line(data.removesuffix(b"\n")):
+                lines = decoder.text(part, number + 1).split("\n")
+                number += len(lines)
+                yield lines
         if not block:
             break
         if size > LONGEST_RECORD:
             raise _no_text(f"more than {LONGEST_RECORD >> 20} MiB without a line end in line {number + 1:,}")
-    if bad:
-        note(
-            f"lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
-            "undecodable bytes became U+FFFD"
-        )
+    if decoder.dropped:
+        note(decoder.note())
 
 
-def _decoded(data: bytes) -> tuple[list[str], list[int]]:
-    """(the lines of `data`; the numbers, from 1, of those that are not UTF-8, whose bytes become U+FFFD)."""
+def _before_bad_line(data: bytes) -> list[bytes]:
+    """Lines of bytes as one part, or as two: those before the first with a byte that is not UTF-8, and the others."""
     try:
-        return data.decode("utf-8").split("\n"), []
-    except UnicodeDecodeError:
-        pass
-    lines, bad = [], []
-    for number, raw in enumerate(data.split(b"\n"), start=1):
-        try:
-            lines.append(raw.decode("utf-8"))
-        except UnicodeDecodeError:
-            bad.append(number)
-            lines.append(raw.decode("utf-8", errors="replace"))
-    return lines, bad
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if (end := data.rfind(b"\n", 0, error.start)) >= 0:
+            return [data[:end], data[end + 1 :]]
+    return [data]
 
 
 def _no_text(found: str) -> InputError:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, given, note, print_json, say
+from bertsmith.cli.options import DeviceOption, JsonOption, given, note, print_json, say, settings_from
+from bertsmith.cli.text import encoding_settings, stdin_lines
 from bertsmith.progress import counted
 
 
@@ -36,7 +37,7 @@ def train_translation(
     from bertsmith.settings import require
     from bertsmith.translation.run import settings_of_run
     from bertsmith.translation.run import train_translation as run_training
-    from bertsmith.translation.settings import settings_from
+    from bertsmith.translation.settings import settings_from as translation_settings
 
     if resume:
         require(
@@ -49,7 +50,7 @@ def train_translation(
     else:
         require(pairs is not None, expected="a file of pairs", found="none", fix="name it: train-translation PAIRS")
         source, held_out = str(pairs), None if dev is None else str(dev)
-        settings, training = settings_from(given(values))
+        settings, training = translation_settings(given(values))
     result = run_training(source, out, settings, training, dev=held_out, resume=resume)
     say(f"{counted(result.steps, 'step')}")
     for name, value in result.scores.items():
@@ -61,7 +62,7 @@ def translate_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `translate`."""
     from bertsmith.translation.settings import SearchSettings
 
-    return (SearchSettings,)
+    return (SearchSettings, *encoding_settings())
 
 
 def translate(
@@ -74,12 +75,11 @@ def translate(
 
     A translation that the model did not end is printed as far as it goes, and their number is written to stderr.
     """
-    from bertsmith.cli.text import line_blocks, stdin_bytes
     from bertsmith.translation.lines import translated_lines
     from bertsmith.translation.settings import SearchSettings
 
     unended = 0
-    for one in translated_lines(model, line_blocks(stdin_bytes()), SearchSettings(**given(values)), device=device):
+    for one in translated_lines(model, stdin_lines(values), settings_from(SearchSettings, values), device=device):
         unended += not one.has_ended
         if json:
             print_json({"text": one.text, "score": one.score, "has_ended": one.has_ended})

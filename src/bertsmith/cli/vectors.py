@@ -1,7 +1,7 @@
 """Commands that compute vectors of texts, words and pieces, and inspect and correct them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from bertsmith.cli.options import (
     ModelOption,
     PrecisionOption,
     ProductsOption,
+    given,
     note,
     print_json,
     print_table,
@@ -79,6 +80,7 @@ def embed(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Write one vector per line of a file, in order.
 
@@ -108,6 +110,7 @@ def embed(
             precision=precision,
             products=products,
             engine=engine,
+            **given(values),
         )
     _show(summary, address_of(out), json)
 
@@ -131,6 +134,7 @@ def features(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Write one vector per word or piece of a file, with its line (from 0) and its character offsets.
 
@@ -160,6 +164,7 @@ def features(
             precision=precision,
             products=products,
             engine=engine,
+            **given(values),
         )
     _show(summary, address_of(out), json)
 
@@ -241,6 +246,7 @@ def static(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    **values: Any,
 ) -> None:
     """Make a model of static vectors from an encoder: one vector per piece, a hundred times as fast.
 
@@ -260,6 +266,7 @@ def static(
         replace=replace,
         device=device,
         precision=precision,
+        **given(values),
     )
     if json:
         print_json(made.to_dict())

@@ -20,8 +20,10 @@ from bertsmith.cluster.engine import PART, Stage, num_gpus, stream, use_threads
 from bertsmith.cluster.failures import raise_any, record_of
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
+from bertsmith.documents.encodings import EncodingSettings
 from bertsmith.encoding.onnx_session import num_threads
 from bertsmith.errors import BertsmithError, RunError
+from bertsmith.settings import to_dict
 from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorJob
 from bertsmith.vectors.loading import load_embedder, load_token_features
 from bertsmith.vectors.writers import Columns, Vectors
@@ -125,7 +127,13 @@ class ClusterVectors(VectorJob):
         self._open.close()
 
     def _stream(self, first: int) -> Generator[dict[str, Any], None, None]:
-        part = {"path": self.source.path, "column": self.source.column, "first": first, "block": self.block}
+        part = {
+            "path": self.source.path,
+            "column": self.source.column,
+            "reading": to_dict(self.source.reading),
+            "first": first,
+            "block": self.block,
+        }
         stage = Stage(
             worker=_Worker,
             arguments=(self.recipe, json.dumps(self.made_of), num_threads()),
@@ -144,7 +152,8 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
     for text in table.column(PART).to_pylist():
         part = json.loads(text)
         first = part["first"]
-        texts = itertools.islice(iter(TextLines(part["path"], part["column"])), first, None)
+        source = TextLines(part["path"], part["column"], EncodingSettings(**part["reading"]))
+        texts = itertools.islice(iter(source), first, None)
         for block in text_blocks(texts, part["block"]):
             data = [one.encode("utf-8", "surrogatepass") for one in block]
             yield pa.table({"first": [first], "texts": pa.array([data], pa.large_list(pa.large_binary()))})

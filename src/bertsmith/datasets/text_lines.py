@@ -1,8 +1,8 @@
 """The texts of a file of any size, one at a time: one per line, or one column of a table or of JSON records.
 
 Row i of the output belongs to line (record, row) i of the file, so an empty line is a text, too. Only a line feed ends
-a line, or a carriage return in a file without line feeds. Bytes that are not UTF-8 become U+FFFD, and the lines with
-such bytes are counted.
+a line, or a carriage return in a file without line feeds. Other encodings than UTF-8, and bytes that are not valid in
+it, are treated as `EncodingSettings` says.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from bertsmith.datasets.cells import csv_rows, header_and_rows, is_blank_line, t
 from bertsmith.datasets.column_names import TEXT_COLUMNS, nearest_column, show_columns
 from bertsmith.datasets.file_text import suffix_of
 from bertsmith.datasets.values import brief, clean, looks_like_json
-from bertsmith.documents.encodings import Readable, Utf8Stream
+from bertsmith.documents.encodings import EncodingSettings, LineDecoder, Readable, Utf8Stream
 from bertsmith.documents.names import json_value, require_unique
 from bertsmith.documents.parquet import parquet_blocks
 from bertsmith.documents.sources import (
@@ -25,6 +25,7 @@ from bertsmith.documents.sources import (
     Source,
     SourceStream,
     UnreadableError,
+    binary,
     refusal,
     shown,
 )
@@ -43,9 +44,10 @@ class TextLines:
             table; any other file has one text per line.
         column: the column of a table; by default `text`, or the only column with a known name for texts. With a column,
             stdin is read as JSON lines.
+        reading: the encoding of a text file without a byte order mark, and what to do with bytes that are not UTF-8.
+        may_drop: whether the user can choose to drop such bytes.
 
     Attributes:
-        bad_lines: lines with bytes that are not UTF-8, in the last iteration.
         blank_records: blank lines between JSON records or CSV rows, which are not records, in the last iteration.
 
     Raises:
@@ -53,8 +55,17 @@ class TextLines:
         InputError: the name ends in .json, a format that does not have one text per line.
     """
 
-    def __init__(self, path: str | Path, column: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        column: str | None = None,
+        reading: EncodingSettings | None = None,
+        *,
+        may_drop: bool = True,
+    ) -> None:
         self.path, self.column = str(path), column
+        self.reading = EncodingSettings() if reading is None else reading
+        self._may_drop = may_drop
         self.is_stdin = self.path == STDIN
         self.kind = ".jsonl" if self.is_stdin and column else "" if self.is_stdin else suffix_of(Path(self.path))
         if self.kind == ".json":
@@ -65,7 +76,8 @@ class TextLines:
                 found=f"'{shown(self.path)}'",
                 fix="omit the column, or rename the file",
             )
-        self.bad_lines = self.blank_records = self._first_bad = 0
+        self.blank_records = 0
+        self._decoder = LineDecoder(self.reading, name=shown(self.path), may_drop=self._may_drop)
 
     def __iter__(self) -> Iterator[str]:
         """The texts in file order.
@@ -73,7 +85,8 @@ class TextLines:
         Raises:
             InputError: the file is missing, empty, binary or damaged, or a record has no text; the message says which.
         """
-        self.bad_lines = self.blank_records = self._first_bad = 0
+        self.blank_records = 0
+        self._decoder = LineDecoder(self.reading, name=shown(self.path), may_drop=self._may_drop)
         packing = None if self.is_stdin else COMPRESSIONS.get(Path(self.path).suffix.lower())
         source = Source(self.path, "text", packing, named=True, size=0)
         try:
@@ -90,13 +103,8 @@ class TextLines:
             warn(f"'{shown(self.path)}': {note}")
 
     def notes(self) -> list[str]:
-        """Notes on the last iteration, one sentence each: undecodable lines, blank records."""
-        notes = []
-        if self.bad_lines:
-            notes.append(
-                f"lines that are not UTF-8: {self.bad_lines:,}, the first is line {self._first_bad:,}; "
-                "invalid bytes became U+FFFD; save the file as UTF-8 to keep its letters"
-            )
+        """Notes on the last iteration, one sentence each: dropped bytes, blank records."""
+        notes = [note] if (note := self._decoder.note()) else []
         if self.blank_records:
             notes.append(f"blank lines skipped: {self.blank_records:,}")
         return notes
@@ -124,11 +132,11 @@ class TextLines:
 
     def _lines(self, stream: SourceStream) -> Iterator[str]:
         """Decoded lines, line feeds included."""
-        text = Utf8Stream(stream.read, name=shown(self.path))
+        text = Utf8Stream(stream.read, name=shown(self.path), encoding=self.reading.encoding)
         head = text.read(BLOCK_BYTES)
         if not head:
             raise UnreadableError("an empty file")
-        if reason := refusal(head):
+        if reason := (refusal if self.reading.bad_bytes == "drop" else binary)(head):
             raise UnreadableError(reason)
         if self.kind != ".jsonl" and looks_like_json(head[:JSON_HEAD].decode("utf-8-sig", errors="replace")):
             raise self._json()
@@ -137,12 +145,7 @@ class TextLines:
             head += more
         end = b"\r" if b"\r" in head and b"\n" not in head else b"\n"
         for number, raw in enumerate(_raw_lines(text, head, end), start=1):
-            try:
-                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                self.bad_lines += 1
-                self._first_bad = self._first_bad or number
-                yield raw.decode("utf-8", errors="replace")
+            yield self._decoder.text(raw, number)
 
     def _records(self, lines: Iterable[str]) -> Iterator[str]:
         column = self.column

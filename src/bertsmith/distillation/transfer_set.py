@@ -29,6 +29,7 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.distillation.augmentation import Augmenter
 from bertsmith.distillation.logits import digest_of_rows, rows_of, stored_logits
 from bertsmith.distillation.settings import DistillationSettings
+from bertsmith.documents.encodings import EncodingSettings
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import digest_file
@@ -266,7 +267,7 @@ def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSetti
     if not path.is_file():
         raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
     examples, empty = list[Example](), 0
-    lines = TextLines(path)
+    lines = TextLines(path, reading=EncodingSettings(encoding=columns.encoding), may_drop=False)
     for number, line in enumerate(lines, start=1):
         if line.strip():
             examples.append(example_of_line(spec, line, number, f"'{path}'"))

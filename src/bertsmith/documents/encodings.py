@@ -120,20 +120,79 @@ def decoded(data: bytes, *, name: str, what: str = "text", encoding: str = UTF_8
 
 
 def undecodable(
-    error: UnicodeDecodeError, *, name: str, what: str = "text", encoding: str = UTF_8, line: int = 1
+    error: UnicodeDecodeError,
+    *,
+    name: str,
+    what: str = "text",
+    encoding: str = UTF_8,
+    line: int = 1,
+    may_drop: bool = False,
 ) -> InputError:
     """The error for bytes that are not valid.
 
     Args:
         line: the number of the line with which the bytes begin that could not be decoded.
+        may_drop: whether such bytes can be dropped.
     """
     line += error.object[: error.start].decode(encoding, "ignore").count("\n")
     shown = "UTF-8" if encoding == UTF_8 else encoding
     return InputError(
         expected=f"{what} in '{name}'",
         found=f"the byte 0x{error.object[error.start]:02x} in line {line}, not {shown}",
-        fix="save it as UTF-8, or name its encoding, as in --encoding cp1252",
+        fix="save it as UTF-8, or name its encoding, as in --encoding cp1252"
+        + (", or drop such bytes with --bad-bytes drop" if may_drop else ""),
     )
+
+
+def encoding_errors(data: bytes, text: str) -> int:
+    """The number of bytes of `data` missing from `text`, which was decoded from it with errors ignored."""
+    return 0 if text.isascii() and len(text) == len(data) else len(data) - len(text.encode("utf-8"))
+
+
+class LineDecoder:
+    r"""Decodes lines of UTF-8: a byte that is not valid is refused, or dropped and counted.
+
+    Args:
+        reading: what to do with such bytes.
+        name: the file, for messages.
+        may_drop: whether the user can choose to drop them.
+
+    Attributes:
+        dropped: bytes dropped until now.
+
+    >>> decoder = LineDecoder(EncodingSettings(bad_bytes="drop"), name="a.txt")
+    >>> decoder.text(b"caf\xe9\nnoir", 7), decoder.note()
+    ('caf\nnoir', 'bytes that are not UTF-8, dropped: 1, the first in line 7')
+    """
+
+    def __init__(self, reading: EncodingSettings, *, name: str, may_drop: bool = True) -> None:
+        self._drops, self._name, self._may_drop = reading.bad_bytes == "drop", name, may_drop
+        self.dropped = self._first = 0
+
+    def text(self, data: bytes, line: int) -> str:
+        """The text of one or more lines, without the byte order mark of the first line of a file.
+
+        Args:
+            line: the number of the first line in `data`, from 1.
+
+        Raises:
+            InputError: a byte is not valid, and bytes are not dropped.
+        """
+        try:
+            text = data.decode(UTF_8)
+        except UnicodeDecodeError as error:
+            if not self._drops:
+                raise undecodable(error, name=self._name, line=line, may_drop=self._may_drop) from None
+            text = data.decode(UTF_8, "ignore")
+            self.dropped += encoding_errors(data, text)
+            self._first = self._first or line + data[: error.start].count(b"\n")
+        return text.removeprefix("\ufeff") if line == 1 else text
+
+    def note(self) -> str:
+        """The number of dropped bytes and the first line with one, as a sentence; empty if there are none."""
+        if not self.dropped:
+            return ""
+        return f"bytes that are not UTF-8, dropped: {self.dropped:,}, the first in line {self._first:,}"
 
 
 class Readable(Protocol):

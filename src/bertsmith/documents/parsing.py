@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.documents.encodings import UTF_8, undecodable
+from bertsmith.documents.encodings import UTF_8, encoding_errors, undecodable
 from bertsmith.documents.forms import (
     BY_BLANK_LINES,
     BY_FILES,
@@ -18,7 +18,6 @@ from bertsmith.documents.forms import (
 )
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
-from bertsmith.documents.sources import encoding_errors
 from bertsmith.documents.urls import url_of, url_of_mark
 from bertsmith.errors import InputError
 
@@ -127,7 +126,7 @@ def _text_of(block: TextBlock, counts: BlockCounts) -> str:
     try:
         text: str = block.data.decode(UTF_8, "ignore" if block.drops else "strict")
     except UnicodeDecodeError as error:
-        raise undecodable(error, name=block.source, line=block.line) from None
+        raise undecodable(error, name=block.source, line=block.line, may_drop=True) from None
     if block.drops:
         counts.encoding_errors = encoding_errors(block.data, text)
     return text.removeprefix("\ufeff") if block.line == 1 else text

@@ -10,6 +10,7 @@ import numpy as np
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.documents.encodings import EncodingSettings
 from bertsmith.encoding.units import EncodedExamples, Ints
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
@@ -105,12 +106,12 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
         return _built_in(folder, folder.tokenizer, spec)
     if spec is None:
         require(
-            not file.chosen,
+            set(file.chosen) <= {"encoding"},
             expected=f"a model with a task head, with {file.options}",
             found=f"one without, for which '{file.path}' is read as texts",
             fix=f"omit {file.options}",
         )
-        return _texts(folder, folder.tokenizer, file.path)
+        return _texts(folder, folder.tokenizer, file)
     return _labelled(folder, folder.tokenizer, file)
 
 
@@ -189,12 +190,13 @@ def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
     )
 
 
-def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
+def _texts(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
     """The texts of a file as read by `TextLines`, one row each, without blank ones.
 
     Texts over the model's length limit are truncated, which `about` records.
     """
-    source = TextLines(data)
+    data = file.path
+    source = TextLines(data, reading=EncodingSettings(encoding=file.columns.encoding), may_drop=False)
     texts = [text for text in source if text.strip()]
     source.tell_notes()
     if not texts:

@@ -6,6 +6,7 @@ from typing import Any
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.documents.encodings import UTF_8, EncodingSettings
 from bertsmith.errors import InputError
 from bertsmith.inference.completion import Completion, SamplingSettings, complete
 from bertsmith.inference.loading import load_pretraining_heads
@@ -85,6 +86,8 @@ def perplexity_of_file(
     model: str | Path,
     *,
     column: str | None = None,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -95,13 +98,15 @@ def perplexity_of_file(
         file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
         model: anything that `load` accepts, a language model.
         column: the column of a table that holds the texts.
+        encoding: of a text file without a byte order mark, such as "cp1252".
+        bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
         device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not predict pieces from one side.
         InputError: the file cannot be read, or holds no text.
     """
-    source = TextLines(file, column)
+    source = TextLines(file, column, EncodingSettings(encoding=encoding, bad_bytes=bad_bytes))
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     require_directions(predictor.engine)
     found: list[Perplexity] = []

@@ -9,6 +9,7 @@ from typing import Any
 from bertsmith.cluster.engine import LOCAL, is_cluster
 from bertsmith.cluster.vectors import ClusterVectors, JobRecipe
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.documents.encodings import UTF_8, EncodingSettings
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
 from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import tell, warn
@@ -41,6 +42,8 @@ def embed_file(
     prompt: str | None = None,
     dimensions: int | None = None,
     column: str | None = None,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     float16: bool = False,
     text: bool = False,
     resume: bool = False,
@@ -59,6 +62,8 @@ def embed_file(
         pooling, normalize, layers, max_length, prompt, dimensions, device, precision, products: as in
             `vectors.loading.load_embedder`.
         column: the column of a table that holds the texts.
+        encoding: of a text file without a byte order mark, such as "cp1252".
+        bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
         float16: write float16 instead of float32.
         text: add the texts to a .parquet file, next to the vectors.
         resume: resume writing `out`; the result is byte-identical to an uninterrupted job.
@@ -70,6 +75,7 @@ def embed_file(
         BertsmithError: file, model, options or place do not fit; the message says which.
     """
     out = Path(out)
+    reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
     _require_one(resume, replace)
     require(
         not text or out.suffix.lower() == ".parquet",
@@ -78,7 +84,7 @@ def embed_file(
         fix="leave out --text, or name a .parquet file",
     )
     require_place(out, inputs=[file], resume=resume, replace=replace)
-    source = TextLines(file, column)
+    source = TextLines(file, column, reading)
     loading = {
         "pooling": pooling,
         "normalize": normalize,
@@ -106,6 +112,8 @@ def embed_words_of_file(
     layers: str = "last",
     max_length: int | None = None,
     column: str | None = None,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     float16: bool = False,
     resume: bool = False,
     replace: bool = False,
@@ -121,13 +129,14 @@ def embed_words_of_file(
             `A ||| B` is a pair and each of the `layers` is listed; see `bertsmith.vectors.json_lines`.
         unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
-        file, model, max_length, column, float16, resume, replace, device, precision, products, engine: as in
-            `embed_file`.
+        file, model, max_length, column, encoding, bad_bytes, float16, resume, replace: as in `embed_file`.
+        device, precision, products, engine: as in `embed_file`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
     """
     out = Path(out)
+    reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
     _require_one(resume, replace)
     if out.suffix.lower() == SUFFIX:
         unfit = ((resume, "resuming"), (float16, "float16"), (unit == "mean", "means of words"))
@@ -139,7 +148,7 @@ def embed_words_of_file(
                 fix="leave that out, or name another output",
             )
         require_output(out, TOKEN_FEATURES, inputs=[file], replace=replace)
-        source = TextLines(file, column)
+        source = TextLines(file, column, reading)
         encoder, _ = load_encoder(model, pooled=False, device=device, precision=precision, products=products)
         return write_token_lines(
             TokenLines(encoder, layers=layers, max_length=max_length), source, out, replace=replace
@@ -151,7 +160,7 @@ def embed_words_of_file(
         fix="name another file",
     )
     require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
-    source = TextLines(file, column)
+    source = TextLines(file, column, reading)
     loading = {
         "layers": layers,
         "unit": unit,

@@ -21,6 +21,7 @@ import torch
 
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.datasets.text_lines import TextLines
+from bertsmith.documents.encodings import UTF_8, EncodingSettings
 from bertsmith.encoders.static import StaticConfig, special_ids
 from bertsmith.errors import InputError
 from bertsmith.files import require_outside
@@ -75,6 +76,8 @@ def make_static_vectors(
     dimensions: int | None = None,
     text: str | None = None,
     column: str | None = None,
+    encoding: str | None = None,
+    bad_bytes: str | None = None,
     layers: str = "last",
     replace: bool = False,
     device: str = "auto",
@@ -90,21 +93,25 @@ def make_static_vectors(
         dimensions: K; by default 256, or the width of the encoder if that is less.
         text: texts whose frequencies weight the pieces: one per line, or a table.
         column: the column of a table.
+        encoding, bad_bytes: how a text file is read, see `EncodingSettings`.
         layers: hidden states that the vectors are made from; "embeddings" are those below all layers.
         replace: overwrite `out`, if it is a model folder.
         device, precision: of the encoder.
 
     Raises:
-        ConfigError: the encoder has fewer dimensions, or a column is named without a text.
+        ConfigError: the encoder has fewer dimensions, or a column or an encoding is named without a text.
         InputError: the text has no pieces of the vocabulary, or `out` is or contains an input.
         CheckpointError: the model cannot be read.
     """
-    require(
-        text is not None or column is None,
-        expected="a text with a column",
-        found=f"column {column!r} alone",
-        fix="name the text with --text, or leave --column out",
-    )
+    options = {"column": column, "encoding": encoding, "bad_bytes": bad_bytes}
+    for name, value in options.items():
+        require(
+            text is not None or value is None,
+            expected=f"a text with --{name.replace('_', '-')}",
+            found=f"{value!r} alone",
+            fix="name the text with --text, or leave the option out",
+        )
+    reading = EncodingSettings(encoding=encoding or UTF_8, bad_bytes=bad_bytes or "refuse")
     require_outside(Path(out), [str(one) for one in (model, text) if one is not None])
     embedder = load_embedder(model, layers=layers, device=device, precision=precision)
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
@@ -122,7 +129,7 @@ def make_static_vectors(
     )
     with Progress("one pass over the vocabulary", total=pieces, unit="pieces", least=1.0) as progress:
         vectors = embedder.encoder.row_vectors(rows, embedder.choice, embedder.pooling, progress)
-    frequencies, texts = _frequencies(tokenizer, text, column)
+    frequencies, texts = _frequencies(tokenizer, text, column, reading)
     weight = WEIGHT_OF_ZIPF if text is None else WEIGHT_OF_TEXT
     table, variance = principal(vectors.astype(np.float64), kept)
     table *= (weight / (weight + frequencies))[:, None]
@@ -162,7 +169,9 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
     return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
 
 
-def _frequencies(tokenizer: Tokenizer, text: str | None, column: str | None) -> tuple[Floats, int]:
+def _frequencies(
+    tokenizer: Tokenizer, text: str | None, column: str | None, reading: EncodingSettings
+) -> tuple[Floats, int]:
     """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law.
 
     Raises:
@@ -179,7 +188,7 @@ def _frequencies(tokenizer: Tokenizer, text: str | None, column: str | None) -> 
         counts[:] += np.bincount(encoded.ids, minlength=pieces)
         block.clear()
 
-    source = TextLines(text, column)
+    source = TextLines(text, column, reading)
     for line in source:
         block.append(line)
         texts += 1
