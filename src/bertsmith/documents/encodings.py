@@ -144,11 +144,6 @@ def undecodable(
     )
 
 
-def encoding_errors(data: bytes, text: str) -> int:
-    """The number of bytes of `data` missing from `text`, which was decoded from it with errors ignored."""
-    return 0 if text.isascii() and len(text) == len(data) else len(data) - len(text.encode("utf-8"))
-
-
 class LineDecoder:
     r"""Decodes lines of UTF-8: a byte that is not valid is refused, or dropped and counted.
 
@@ -184,7 +179,7 @@ class LineDecoder:
             if not self._drops:
                 raise undecodable(error, name=self._name, line=line, may_drop=self._may_drop) from None
             text = data.decode(UTF_8, "ignore")
-            self.dropped += encoding_errors(data, text)
+            self.dropped += len(data) - len(text.encode(UTF_8))
             self._first = self._first or line + data[: error.start].count(b"\n")
         return text.removeprefix("\ufeff") if line == 1 else text
 

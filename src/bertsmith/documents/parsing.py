@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.documents.encodings import UTF_8, encoding_errors, undecodable
+from bertsmith.documents.encodings import UTF_8, undecodable
 from bertsmith.documents.forms import (
     BY_BLANK_LINES,
     BY_FILES,
@@ -18,6 +18,7 @@ from bertsmith.documents.forms import (
 )
 from bertsmith.documents.names import json_value
 from bertsmith.documents.sentences import split_sentences
+from bertsmith.documents.sources import encoding_errors
 from bertsmith.documents.urls import url_of, url_of_mark
 from bertsmith.errors import InputError
 

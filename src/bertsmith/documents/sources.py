@@ -17,12 +17,14 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bertsmith.addresses import address_of
-from bertsmith.documents.encodings import Readable, encoding_errors
 from bertsmith.errors import InputError, reason_of
 from bertsmith.remote import find_files, open_any, require_host
+
+if TYPE_CHECKING:
+    from bertsmith.documents.encodings import Readable
 
 BLOCK_BYTES = 2**20
 LONGEST_LINE = 16 * 2**20  # bytes; longer lines are cut, and the cuts are counted
@@ -327,7 +329,7 @@ class Cuts:
     count: int = 0
 
 
-def text_blocks(stream: Readable, cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
+def text_blocks(stream: "Readable", cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
     r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are normalized to `\n`.
 
     Args:
@@ -374,6 +376,11 @@ def refusal(head: bytes) -> str | None:
             f"bytes that are not UTF-8 ({lost} of the first {len(sample)}); name the encoding, as in --encoding cp1252"
         )
     return reason
+
+
+def encoding_errors(data: bytes, text: str) -> int:
+    """The number of bytes of `data` missing from `text`, which was decoded from it with errors ignored."""
+    return 0 if text.isascii() and len(text) == len(data) else len(data) - len(text.encode("utf-8"))
 
 
 def _unix(data: bytes) -> bytes:
