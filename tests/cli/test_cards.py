@@ -96,6 +96,43 @@ def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kin
     assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({}, "labelled examples.\n"),
+        (
+            {"kept": "the best evaluation"},
+            ", which were also used to choose the best evaluation; on others it may do worse.",
+        ),
+        ({"trainings": 3}, ", which were also used to choose the best seed; on"),
+        ({"kept": "the best evaluation", "trainings": 3}, "to choose the best evaluation and the best seed; on"),
+        ({"steps": 9, "best_step": 6}, "to choose the best evaluation; on"),
+        ({"trainings": 3, "average_of": 3}, "to choose between the seeds and their average; on"),
+    ],
+)
+def test_a_card_says_only_what_the_dev_examples_chose(tmp_path, training, said):
+    folder = written(tmp_path, "single")
+    loaded = load_for_task(load_any(folder), task_for(SPECS["single"]).head, keep_head=True)
+    info = {"task": "classification", "labels": ["a", "b"], "scores": {"accuracy": 0.5}, "training": training}
+    save_pretrained(folder, loaded.model, TOKENIZER, ModelMetadata.from_dict(info), replace=True)
+    assert said in parts(folder)[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [
+        ("answer", "BERT for question answering, fine-tuned on the task squad"),
+        ("tags", "BERT for named entity recognition"),
+        ("single", "BERT for text classification, fine-tuned on the task sentiment"),
+        ("number", "BERT for scoring texts"),
+        ("choice", "BERT for multiple choice"),
+        ("scored vectors", "BERT for sentence similarity"),
+    ],
+)
+def test_the_title_of_a_card_says_what_the_model_does(tmp_path, kind, title):
+    assert f"# {title}\n" in parts(written(tmp_path, kind))[1] + "\n"
+
+
 def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
     model = load_for_task(load_any(written(tmp_path, "single")), task_for(SPECS["single"]).head, keep_head=True).model
     info = {

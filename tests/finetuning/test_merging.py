@@ -174,7 +174,7 @@ def test_a_dev_file_is_not_trained_on(base: str, mails: Path, tmp_path: Path) ->
     assert "trained_on_all" not in report
     assert not (tmp_path / "run" / "all").exists()
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    assert "also used to choose the best evaluation, and seeds or their average;" in card
+    assert "also used to choose between the seeds and their average;" in card
     start = tensors_of(tmp_path / "run" / "model")
     assert any(not torch.equal(start[name], tensors_of(tmp_path / "run" / "seed-1" / "model")[name]) for name in start)
 

@@ -134,14 +134,16 @@ def test_a_step_that_is_not_a_number_is_not_applied(tmp_path, capsys):
     assert [line["step"] for line in run.metrics("skipped")] == [8]
     assert "loss" not in run.metrics("train")[7]
     assert all(bool(tensor.isfinite().all()) for tensor in model_tensors(workload.model).values())
-    assert "skipped step 8: loss nan" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "step 8 was skipped, because its loss or gradient is not finite (loss nan, gradient norm" in said
+    assert "); after 5 such steps in a row the training stops" in said
 
 
 def test_several_steps_in_a_row_that_are_not_numbers_end_the_run(tmp_path, capsys):
     with pytest.raises(TrainingError) as caught:
         toy_run(tmp_path, ToyWorkload(broken=tuple(range(11, 20))), skip_limit=3, save_every=5)
-    assert "3 non-finite steps in a row, up to step 14" in caught.value.found
-    assert "the last good checkpoint is from step 10" in caught.value.fix
+    assert "NaN or infinity in 3 steps in a row, up to step 14 (loss nan" in caught.value.found
+    assert caught.value.fix == "lower the learning rate, and start a new run; the last checkpoint, of step 10, is good"
 
 
 def test_a_jump_of_the_loss_is_reported_and_recorded(tmp_path, capsys):

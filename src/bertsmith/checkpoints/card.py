@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from bertsmith.checkpoints.transformers_folder import OF_ROWS, Opening, longest_
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import OWN_HEAD, part_of
-from bertsmith.model_files.metadata import CARD, CODE, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
+from bertsmith.model_files.metadata import BEST_EVALUATION, CARD, CODE, METADATA, SIMILARITY, WHOLE_ROWS, ModelMetadata
 from bertsmith.model_files.weakness import weakness_of
 from bertsmith.text.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizer import Tokenizer
@@ -33,7 +34,7 @@ LIBRARIES = {  # by the hub's names
 }
 _BOTH = "It also loads in `transformers`, and in `sentence-transformers` with the same vectors."
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
-_CHOSEN = ", which were also used to choose the best evaluation, and {}; on others it may do worse."
+_CHOSEN = ", which were also used to choose {}; on others it may do worse."
 _AGAIN = " that were held out; the model was then trained again, on these as well, and was not scored since."
 _SESSION = """import onnxruntime
 
@@ -85,6 +86,22 @@ _PIPELINES = {  # by the hub's names
     "choice": "multiple-choice",
     "similarity": "sentence-similarity",
 }
+# What a model does, in its title, by the name of its task or by its kind.
+_NAMED = {
+    "ner": "named entity recognition",
+    "pos": "part-of-speech tagging",
+    "multi-label": "multi-label text classification",
+    "relations": "relation classification",
+}
+_TASKS = {
+    "classification": "text classification",
+    "regression": "scoring texts",
+    "tagging": "tagging words",
+    "span": "question answering",
+    "choice": "multiple choice",
+    "similarity": "sentence similarity",
+}
+_OF_KIND = ("classification", "regression", "choice", "similarity", "pairs", "triplets", "texts")  # names that do not
 # An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
 _LINES = {
     "classification": "A text.",
@@ -194,8 +211,10 @@ def _header(
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
     kind, name = metadata.task or "", str((metadata.spec or {}).get("name", ""))
     model = config.display_name
-    if kind in _PIPELINES:
-        return f"{model} for {kind}" + (f": {name}" if name and name != kind else "")
+    if kind in _TASKS:
+        if name in _NAMED:
+            return f"{model} for {_NAMED[name]}"
+        return f"{model} for {_TASKS[kind]}" + ("" if name in ("", *_OF_KIND) else f", fine-tuned on the task {name}")
     return f"{model}, pre-trained" if "mlm" in parts_of(tensors, config) else f"{model}, an encoder"
 
 
@@ -242,10 +261,21 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     else:
         count = metadata.training.get("dev_examples")
         note = f"On {f'{count:,} ' if isinstance(count, int) else ''}labelled examples"
-        chosen = _CHOSEN.format("seeds or their average" if "average_of" in metadata.training else "the best seed")
-        note += _AGAIN if metadata.training.get("trained_on_dev") else chosen
+        chosen = " and ".join(_chosen(metadata.training))
+        note += _AGAIN if metadata.training.get("trained_on_dev") else _CHOSEN.format(chosen) if chosen else "."
         note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
     yield f"## Scores\n\n{table}\n\n{note}"
+
+
+def _chosen(training: Mapping[str, Any]) -> Iterator[str]:
+    """What the dev examples chose in a training."""
+    # Older models do not say what was kept.
+    if training.get("kept") == BEST_EVALUATION or training.get("best_step") != training.get("steps"):
+        yield BEST_EVALUATION
+    if "average_of" in training:
+        yield "between the seeds and their average"
+    elif "trainings" in training:
+        yield "the best seed"
 
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:

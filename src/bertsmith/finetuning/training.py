@@ -32,7 +32,7 @@ from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.heads.task_head import Head
-from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.processes.distributed import result_of_first_rank
 from bertsmith.processes.sharding import Division, whole_parameters
 from bertsmith.progress import recorded_warnings, warn
@@ -382,6 +382,7 @@ class FinetuningJob:
                 "seed": result.seed,
                 "steps": result.steps,
                 "best_step": result.best_step,
+                **({"kept": BEST_EVALUATION} if self._chooses_step else {}),
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
                 **({} if self.teaching is None else self.teaching.origin()),
@@ -397,6 +398,11 @@ class FinetuningJob:
         save_pretrained(
             folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
         )
+
+    @property
+    def _chooses_step(self) -> bool:
+        """Whether the dev examples choose among the evaluations of a training."""
+        return self.training.keep_best is not None and (self.training.evaluate_every or 0) < self.training.steps
 
     def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
         """Writes predictions on the dev examples next to their gold labels; nothing for None."""

@@ -45,9 +45,8 @@ _OFFERS = {
     OVERLAP: "shared words say as much: try {longer}a model that was first fine-tuned on a larger set of such examples "
     "(--task {larger}), or one that was pre-trained longer",
 }
-# Measured by benchmarks/unseen_tasks.py; the probabilities of a fine-tuned model are too sure of themselves.
-_MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"
-_CALIBRATED = ", which gains from training with --calibrate"
+_MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"  # see benchmarks/unseen_tasks.py
+_TELLING = 100  # dev examples; with fewer, nearly everything is a tie
 _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
 
@@ -101,8 +100,7 @@ def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if better:
         said += f", higher than either (the {better['name']}: {better['score']:.4f}){_tested(better, metric)}"
         return [f"{said}; use the mean: `bertsmith predict {both}`"]
-    tie = _MEAN_OF_A_TIE + (_CALIBRATED if _could_calibrate(report) else "")
-    return [f"{said} ({both})" + (tie if _ties_with_bag(report) else "")]
+    return [f"{said} ({both})" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")]
 
 
 def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
@@ -115,17 +113,12 @@ def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     return [verdict(better, run, report)] if better else []
 
 
-def _could_calibrate(report: Mapping[str, Any]) -> bool:
-    """Whether --calibrate has an effect on such a training and was not given; older reports do not say."""
-    return report.get("settings", {}).get("calibrate") is False
-
-
 def _ties_with_bag(report: Mapping[str, Any]) -> bool:
-    """Whether the bag of words is not told apart from the best training, whichever of the two is ahead.
+    """Whether enough dev examples do not tell the bag of words from the best training, whichever of the two is ahead.
 
     Never if all trainings collapsed: a model that gives one answer adds nothing to a mean.
     """
-    if all(run.get("collapsed", False) for run in report["runs"]):
+    if report["dev_examples"] < _TELLING or all(run.get("collapsed", False) for run in report["runs"]):
         return False
     better = report.get("better_baseline", {})
     return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)

@@ -291,7 +291,10 @@ class _Course:
             self.log.write(
                 "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
             )
-            warn(f"skipped step {step}: {found}")
+            in_a_row = self.guard.skipped_in_a_row
+            limit = counted(self.settings.skip_limit, "such step")
+            then = f"; after {limit} in a row the training stops" if in_a_row == 1 else ""
+            warn(f"step {step} was skipped, because its loss or gradient is not finite ({found}){then}")
         if self.guard.skipped_in_a_row >= self.settings.skip_limit:
             last = self.run.last_step()
             raise too_many_skipped(self.guard, step, found, self.trainer.workload.precision, last)
