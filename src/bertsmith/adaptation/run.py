@@ -45,6 +45,7 @@ from bertsmith.processes.sharding import Division
 from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose
 from bertsmith.settings import AUTO, require, require_counts, split_settings, to_dict
+from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
@@ -135,6 +136,7 @@ def adapt(
     parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
+    task, columns = None if task is None else task_name(task), ColumnSettings(**parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
     on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
@@ -148,7 +150,7 @@ def adapt(
             name=task,
             train=None if train is None else Path(train),
             dev=None if dev is None else Path(dev),
-            columns=ColumnSettings(**parts[ColumnSettings]),
+            columns=columns,
             seeds=seeds,
         )
         spec, data = domain_task.read(folder)

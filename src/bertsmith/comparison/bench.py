@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bertsmith.checkpoints.architectures import ARCHITECTURES
 from bertsmith.datasets.examples import Example
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, nearest
 from bertsmith.randomness import generator
 from bertsmith.runtime import choose
 from bertsmith.settings import require, require_number
@@ -43,6 +44,13 @@ class Budget:
     size: str = "auto"
 
     def __post_init__(self) -> None:
+        sizes = [
+            "auto",
+            *dict.fromkeys(size for architecture in ARCHITECTURES.values() for size in architecture.config.sizes),
+        ]
+        known = self.size in sizes
+        fix = "" if known else nearest(self.size, sizes)
+        require(known, expected="a known model size", found=repr(self.size), fix=fix)
         require(
             self.minutes is None or self.tokens is None,
             expected="one of --minutes and --tokens",

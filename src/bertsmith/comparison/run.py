@@ -10,7 +10,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,13 @@ from bertsmith.locks import locked_folder, require_new_run
 from bertsmith.progress import counted, said_once, warn
 from bertsmith.runtime import choose
 from bertsmith.settings import require, require_counts, require_number, split_settings
+from bertsmith.task_data.split import TaskData
 from bertsmith.task_data.task_files import read_task
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.metric_choice import with_metric
+from bertsmith.tasks.metric_choice import require_metric, with_metric
 from bertsmith.tasks.named_tasks import PRESETS, default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
 
 MODELS_FOLDER = "models"
@@ -116,6 +118,8 @@ def compare_systems(
     before = _before(out) if resume else {}
     if not resume:
         require_new_run(out)
+    read = _reader(task, kind, dev, settings, map_labels, metric, device)
+    asked = _numbers(labels or (ALL,))
     texts = [Path(path) for path in corpus or before.get("corpus", ())]
     chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
     reads_text = any(system.needs_text for system in chosen.values())
@@ -135,8 +139,8 @@ def compare_systems(
         budget = Budget(**before["text"]["budget"])
     kept = Path(models or before.get("models") or out / MODELS_FOLDER)
     text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
-    bench = _bench(task, kind, dev, settings, map_labels, metric, text, budget, kept, device)
-    counts = before["labels"] if before and not labels else _label_counts(labels or (ALL,), len(bench.data.train))
+    bench = _bench(*read(), text, budget, kept, device)
+    counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
     names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
     record = {
         "task": "comparison",
@@ -171,34 +175,37 @@ def _before(out: Path) -> Mapping[str, Any]:
     return settings
 
 
-def _bench(
+def _reader(
     task: str | Path,
     kind: str | None,
     dev: str | Path | None,
     settings: Mapping[str, Any],
     map_labels: LabelMap | None,
     metric: str | None,
-    text: CorpusText | None,
-    budget: Budget,
-    models: Path,
     device: str,
-) -> Bench:
-    """The task with its examples, checked as far as no system is needed for it."""
+) -> Callable[[], tuple[TaskSpec, TaskData]]:
+    """What reads the task with its examples, after a check of all that is known without them."""
     choose(device)  # refuses what is not there before anything is made
     parts = split_settings(settings, [TaskSettings, ColumnSettings])
     train: Path | None = Path(task)
     if kind is None and str(task) in PRESETS and not Path(task).exists():
         kind, train = str(task), None
     name = task_name(kind or KIND)
-    spec, data = read_task(
-        name,
-        train,
-        None if dev is None else Path(dev),
-        columns=ColumnSettings(**parts[ColumnSettings]),
-        settings=dataclasses.replace(default_settings(name), **parts[TaskSettings]),
-        map_labels=map_labels,
-    )
-    spec = spec if metric is None else with_metric(spec, metric)
+    if metric is not None:
+        require_metric(name, metric)
+    columns = ColumnSettings(**parts[ColumnSettings])
+    chosen = dataclasses.replace(default_settings(name), **parts[TaskSettings])
+
+    def read() -> tuple[TaskSpec, TaskData]:
+        dev_file = None if dev is None else Path(dev)
+        spec, data = read_task(name, train, dev_file, columns=columns, settings=chosen, map_labels=map_labels)
+        return spec if metric is None else with_metric(spec, metric), data
+
+    return read
+
+
+def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budget, models: Path, device: str) -> Bench:
+    """The task with its examples, checked as far as no system is needed for it."""
     if not data.dev:
         raise InputError(
             expected="dev examples to compare systems on",
@@ -211,27 +218,39 @@ def _bench(
     return Bench(spec=spec, data=data, text=text, budget=budget, models=models, device=device)
 
 
-def _label_counts(labels: Sequence[int | str], available: int) -> list[int]:
+def _numbers(labels: Sequence[int | str]) -> list[int | None]:
+    """The numbers of training examples, None for all.
+
+    Raises:
+        ConfigError: one is neither a number above 0 nor "all".
+    """
+    numbers: list[int | None] = []
+    for label in labels:
+        spelled = str(label).strip().lower()
+        number = int(spelled) if spelled.isdecimal() else 0
+        require(
+            spelled == ALL or number > 0,
+            expected="labels as numbers above 0, or all",
+            found=repr(label),
+            fix="write 100,1000,all",
+        )
+        numbers.append(None if spelled == ALL else number)
+    return numbers
+
+
+def _label_counts(numbers: Sequence[int | None], available: int) -> list[int]:
     """The numbers of training examples, ascending, each once.
 
     Raises:
-        ConfigError: one is neither a number above 0 nor "all", or there are fewer examples.
+        ConfigError: there are fewer examples.
     """
-    counts = set()
-    for one in labels:
-        if str(one).strip().lower() == ALL:
-            counts.add(available)
-            continue
-        number = int(one) if str(one).strip().isdecimal() else 0
-        require(number > 0, expected="labels as numbers above 0, or all", found=repr(one), fix="write 100,1000,all")
-        require(
-            number <= available,
-            expected=f"at most the {counted(available, 'training example')} that there are",
-            found=f"{number:,} labels",
-            fix="lower --labels, or write all",
-        )
-        counts.add(number)
-    require(bool(counts), expected="a number of labels", found="none", fix="write all")
+    counts = {available if number is None else number for number in numbers}
+    require(
+        max(counts) <= available,
+        expected=f"at most the {counted(available, 'training example')} that there are",
+        found=f"{max(counts):,} labels",
+        fix="lower --labels, or write all",
+    )
     return sorted(counts)
 
 

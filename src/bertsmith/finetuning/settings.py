@@ -15,6 +15,7 @@ from bertsmith.training.settings import TrainSettings
 
 FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
+_MANY_STEPS = 10**9  # more than any warm-up
 CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
 MERGES = ("best", "average")
@@ -360,6 +361,7 @@ class RecipeSettings:
             found="keep last",
             fix="leave one of the two out",
         )
+        self.training(_MANY_STEPS, 1, None)  # what the loop refuses is refused before examples are read
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
         """The settings of the training loop.

@@ -18,6 +18,7 @@ from bertsmith.processes.distributed import in_process_group, on_first_rank, res
 from bertsmith.results.report import write_finetuning_report
 from bertsmith.runtime import Rank
 from bertsmith.settings import AUTO, require, require_counts, require_recipe, split_settings
+from bertsmith.tasks.named_tasks import task_name
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
@@ -68,6 +69,7 @@ def distill(
         BertsmithError: the teacher, a file, a setting or the run folder is invalid; the message says which.
     """
     require_counts(seeds=seeds, limit=limit)
+    task = None if task is None else task_name(task)
     parts = split_settings(settings, [DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings])
     chosen = DistillationSettings(**parts[DistillationSettings])
     recipe = require_recipe(recipe or (recipe_of_run(out) if resume else None) or AUTO, OF_ONE_TRAINING)

@@ -56,11 +56,11 @@ from bertsmith.settings import (
     split_settings,
 )
 from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.metric_choice import with_metric
+from bertsmith.tasks.metric_choice import require_metric, with_metric
 from bertsmith.tasks.named_tasks import default_settings, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
-from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, is_run
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder, is_run
 from bertsmith.training.settings import BUDGETS, TrainSettings
 from bertsmith.vectors.loading import load_embedder
 
@@ -136,27 +136,34 @@ def finetune(
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     asked = recipe or (recipe_of_run(out) if resume else None)
     recipe = require_recipe(asked or AUTO, FINETUNING_RECIPES)
+    # What is given is checked before a file is read, or a model, which may take minutes or the network.
+    task = task_name(task)
+    if metric is not None:
+        require_metric(task, metric)
+    FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    require(
+        not hard_negatives or (task == PAIRS and teacher is None),
+        expected=f"the task {PAIRS} without a teacher for hard negatives",
+        found=task if teacher is None else "--teacher",
+        fix="leave --hard-negatives out",
+    )
     columns = ColumnSettings(**parts[ColumnSettings])
+    task_settings = dataclasses.replace(default_settings(task), **parts[TaskSettings])
+    out = Path(out)
+    if not resume:
+        on_first_rank(lambda: require_new_run(out), rank)
     with recorded_warnings() as warnings:
         spec, data = read_task(
             task,
             None if train is None else Path(train),
             None if dev is None else Path(dev),
             columns=columns,
-            settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
+            settings=task_settings,
             limit=limit,
             map_labels=map_labels,
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if metric is None else with_metric(spec, metric)
-    # What is given is checked before a model is read, which may take minutes or the network.
-    FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    require(
-        not hard_negatives or (spec.name == PAIRS and teacher is None),
-        expected=f"the task {PAIRS} without a teacher for hard negatives",
-        found=spec.name if teacher is None else "--teacher",
-        fix="leave --hard-negatives out",
-    )
     prepared: dict[str, Any] = {}
     if teacher is not None:
         prepared["teacher"] = str(teacher)
@@ -175,7 +182,7 @@ def finetune(
     situation = situation_of(
         spec.name, spec.kind, len(data.train), folder, own_head=head is not None, settings=spec.settings
     )
-    out, is_resumed = Path(out), resume
+    is_resumed = resume
     given = {**parts[FinetuningSettings], **parts[RecipeSettings]}
     alone = not search and continue_on is None and continue_minutes is None and continue_steps is None
     if asked is None and alone and few_labels.is_default(spec, data.train, situation, folder, given):
@@ -211,7 +218,7 @@ def finetune(
     elif continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
-            task=task_name(task),
+            task=task,
             train=None if train is None else Path(train),
             columns=columns,
             minutes=continue_minutes,
@@ -255,9 +262,7 @@ def _require_no_continuation(out: Path, minutes: float | None, steps: int | None
         found="none",
         fix="name it with --continue-on",
     )
-    if not resume:
-        require_new_run(out)
-    elif (out / CONTINUED).is_dir():
+    if resume and (out / CONTINUED).is_dir():
         raise RunError(
             expected=f"the options that the run in '{out}' was started with",
             found="no text to continue on",
@@ -289,8 +294,10 @@ def pretrain(
     require_path(out, "the run folder")
     if recipe is not None:
         settings["recipe"] = recipe
-    if not started_before(resume, Rank.from_environment(), Path(out) / SETTINGS_FILE):
-        return run_pretraining(corpus, out, *settings_from_recipe(settings))
+    if not started_before(resume, rank := Rank.from_environment(), Path(out) / SETTINGS_FILE):
+        chosen = settings_from_recipe(settings)
+        on_first_rank(lambda: RunFolder.require_new(Path(out)), rank)
+        return run_pretraining(corpus, out, *chosen)
     if settings.get("size") == AUTO_SIZE:
         del settings["size"]  # the run has the size that was chosen when it started
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bertsmith.checkpoints.architectures import read_config, require_architecture
-from bertsmith.errors import BertsmithError
+from bertsmith.errors import BertsmithError, ConfigError, nearest
 from bertsmith.files import read_json
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -127,11 +127,23 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**given, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
+    _require_size(settings.get("size"), settings.get("architecture"))
     if name == PAPER:
         return {**_of_the_paper(settings), **settings}
     if settings.get("init") is not None:
         return {**_CONTINUED, **_of_a_continued_model(settings), **settings}
     return {**_of_a_new_model(settings), **settings}
+
+
+def _require_size(size: str | None, architecture: str | None) -> None:
+    """Refuses the name of a size that the architecture does not have.
+
+    Raises:
+        ConfigError: there is no such size.
+    """
+    sizes = require_architecture(architecture or "bert").config.sizes
+    if size is not None and sizes and size not in sizes:
+        raise ConfigError(expected="a known model size", found=repr(size), fix=nearest(size, [*sizes, AUTO_SIZE]))
 
 
 def size_for(minutes: float | None) -> str:

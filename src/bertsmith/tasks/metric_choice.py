@@ -5,6 +5,8 @@ import dataclasses
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.named_tasks import SEVERAL, kind_of
+from bertsmith.tasks.similarity import LABELLED, PARTNERS, SCORES, TRIPLETS
 from bertsmith.tasks.task import TaskSpec
 
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
@@ -29,6 +31,24 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.
     answers = ("f1",) if spec.unanswerable else _ANSWERS
     return {"regression": tuple(NUMBER_METRICS), "span": answers}.get(spec.kind, _ENDINGS)
+
+
+def require_metric(task: str, name: str) -> None:
+    """Refuses a score that no examples of a named task have, before any are read.
+
+    Raises:
+        ConfigError: as `with_metric`.
+    """
+    broadest = TaskSpec(
+        kind=kind_of(task),
+        name=task,
+        labels=("no", "yes"),
+        multi_label=task in SEVERAL,
+        scheme="any",
+        unanswerable=task == "squad2",
+        metrics=(*SCORES, *LABELLED, *PARTNERS, *TRIPLETS),
+    )
+    with_metric(broadest, name)
 
 
 def with_metric(spec: TaskSpec, name: str) -> TaskSpec:

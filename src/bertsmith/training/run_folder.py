@@ -104,14 +104,7 @@ class RunFolder:
         Raises:
             RunError: the folder is not empty, or cannot be written.
         """
-        require_no_file(path)
-        if path.is_dir() and not is_unused(path, besides=PREPARED):
-            is_run = (path / SETTINGS_FILE).exists()
-            raise RunError(
-                expected=f"a new folder '{path}'",
-                found="a run" if is_run else "a folder that is not empty",
-                fix="resume it with --resume or name another folder" if is_run else "name another folder",
-            )
+        RunFolder.require_new(path)
         record = {
             "settings": dict(settings),
             "digests": dict(digests or {}),
@@ -122,6 +115,22 @@ class RunFolder:
         run = RunFolder(path, record, is_new=True)
         run._write_record()
         return run
+
+    @staticmethod
+    def require_new(path: Path) -> None:
+        """Refuses a folder that `create` would refuse because of what is in it.
+
+        Raises:
+            RunError: it is not empty, or a file.
+        """
+        require_no_file(path)
+        if path.is_dir() and not is_unused(path, besides=PREPARED):
+            is_run = (path / SETTINGS_FILE).exists()
+            raise RunError(
+                expected=f"a new folder '{path}'",
+                found="a run" if is_run else "a folder that is not empty",
+                fix="resume it with --resume or name another folder" if is_run else "name another folder",
+            )
 
     @staticmethod
     def open(path: Path) -> "RunFolder":

@@ -1,0 +1,87 @@
+"""What is known from the arguments alone is refused before any file is read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.adaptation.run import adapt
+from bertsmith.comparison.run import compare_systems
+from bertsmith.errors import BertsmithError
+from bertsmith.library.distillation import distill, distill_corpus
+from bertsmith.library.training import finetune, pretrain
+
+ABSENT = "absent"  # neither a model nor a file
+
+
+def tuned(out: Path, **settings: Any) -> None:
+    finetune(ABSENT, settings.pop("task", "classification"), out, train=ABSENT, **settings)
+
+
+def distilled(out: Path, **settings: Any) -> None:
+    distill(ABSENT, out, train=ABSENT, **settings)
+
+
+def taught(out: Path, **settings: Any) -> None:
+    distill_corpus(ABSENT, ABSENT, out, **settings)
+
+
+def pretrained(out: Path, **settings: Any) -> None:
+    pretrain(ABSENT, out, **{"size": "tiny", "steps": 10, **settings})
+
+
+def adapted(out: Path, **settings: Any) -> None:
+    adapt(ABSENT, [ABSENT], out, **settings)
+
+
+def compared(out: Path, **settings: Any) -> None:
+    compare_systems(ABSENT, out, systems=["tf-idf"], **settings)
+
+
+COMMANDS = (tuned, distilled, taught, pretrained, adapted, compared)
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        (tuned, {"epochs": 0}, "epochs"),
+        (tuned, {"learning_rate": -1.0}, "learning_rate"),
+        (tuned, {"max_length": 0}, "max_length"),
+        (tuned, {"metric": "acuracy"}, "did you mean 'accuracy'"),
+        (tuned, {"metric": "f2", "task": "squad2"}, "a metric of squad2: f1; found 'f2'"),
+        (tuned, {"metric": "spearmann", "task": "similarity"}, "did you mean 'spearman'"),
+        (tuned, {"hard_negatives": 2}, "the task pairs"),
+        (distilled, {"epochs": 0}, "epochs"),
+        (distilled, {"task": "clasification"}, "did you mean 'classification'"),
+        (distilled, {"temperature": 0}, "temperature"),
+        (pretrained, {"steps": 0}, "steps"),
+        (pretrained, {"size": "huge"}, r"'auto', 'base', .*'tiny'"),
+        (pretrained, {"size": "autos"}, "did you mean 'auto'"),
+        (pretrained, {"size": "base", "architecture": "albret"}, "did you mean 'albert'"),
+        (adapted, {"minutes": 0}, "minutes"),
+        (adapted, {"task": "clasification"}, "did you mean 'classification'"),
+        (compared, {"metric": "acuracy"}, "did you mean 'accuracy'"),
+        (compared, {"kind": "clasification"}, "did you mean 'classification'"),
+        (compared, {"labels": ["many"]}, "labels as numbers above 0"),
+        (compared, {"max_length": 0}, "max_length"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_a_file_is_read(
+    command: Callable[..., None], settings: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BertsmithError, match=said):
+        command(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_is_in_use_is_refused_before_a_file_is_read(command: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("not a run")
+    with pytest.raises(BertsmithError, match=r"a new folder '.*'; found (one|a folder) that is not empty"):
+        command(tmp_path)
+
+
+def test_a_size_of_networks_to_compare_is_checked_first(tmp_path: Path) -> None:
+    with pytest.raises(BertsmithError, match="a known model size; found 'huge'; use one of 'auto'"):
+        compare_systems(ABSENT, tmp_path / "run", systems=["bert"], corpus=[ABSENT], size="huge")
