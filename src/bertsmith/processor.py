@@ -51,6 +51,7 @@ _MOST_DIFFERENCE = 1e-3  # of results near 1; a wrong operator is off by more
 _STEP = 0.125  # between the small numbers that are multiplied, which are exact in every precision
 _ZERO = 128  # the unsigned integer of 0
 _LARGEST = 255  # the largest unsigned integer
+_MOST_DESCRIPTIONS = 16  # of primitives, in each thread; MiniLM in int8 needs 8 for each number of tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +120,12 @@ def _limited(variable: str, limits: Mapping[str, frozenset[str]]) -> Processor:
 def limit_primitives(most: int) -> None:
     """Limits how many compiled primitives oneDNN caches, unless that is set; it reads this at its first product.
 
-    By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes.
+    By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes. The layer between torch
+    and oneDNN (ideep) keeps as many of their descriptions in each thread, of 256 KiB, and they keep what oneDNN has
+    removed from its cache. oneDNN has those of its primitives, so that a few are enough for one pass through the layers.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(most))
+    os.environ.setdefault("LRU_CACHE_CAPACITY", str(_MOST_DESCRIPTIONS))
 
 
 @functools.cache

@@ -45,7 +45,7 @@ BATCH_TOLERANCE = 1e-5
 # The same for probabilities, cosines and numbers of vectors of length 1 in bf16, fp16 and int8: the last digit of a sum
 # may round to the next number of the type, and the layers above carry that on.
 LOW_PRECISION_TOLERANCE = 0.02
-_MOST_PRIMITIVES = 256  # that oneDNN caches; MiniLM needs 8 for each number of tokens
+_MOST_PRIMITIVES = 128  # that oneDNN caches, of a third of a megabyte; MiniLM needs 5 to 8 for each number of tokens
 _FEW_PRIMITIVES = 32  # where the first model has plain products; later ones may have packed products
 # Where Linux has the limit of memory of a container: cgroups of version 2 and 1.
 CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
