@@ -121,8 +121,8 @@ def limit_primitives(most: int) -> None:
     """Limits how many compiled primitives oneDNN caches, unless that is set; it reads this at its first product.
 
     By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes. The layer between torch
-    and oneDNN (ideep) keeps as many of their descriptions in each thread, of 256 KiB, and they keep what oneDNN has
-    removed from its cache. oneDNN has those of its primitives, so that a few are enough for one pass through the layers.
+    and oneDNN (ideep) keeps as many of their descriptions in each thread, of 256 KiB, also of primitives that oneDNN
+    has removed. oneDNN has those of its own, so that enough for one pass through the layers are enough.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(most))
     os.environ.setdefault("LRU_CACHE_CAPACITY", str(_MOST_DESCRIPTIONS))
