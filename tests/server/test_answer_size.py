@@ -22,7 +22,7 @@ from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Work, WorkQueue
 from bertsmith.server.settings import ServerSettings
 from bertsmith.tasks.settings import TaskSettings
-from bertsmith.text import vocabulary
+from bertsmith.text import bounded, fast, vocabulary, wordpiece
 from server.asgi import Client, running
 from server.models import write_task_model
 from tasks.task_samples import SPECS
@@ -322,3 +322,29 @@ def test_a_lease_that_is_over_holds_nothing_more() -> None:
     lease.add(7)
     assert lease.try_hold(7)
     assert memory.count == 0
+
+
+def test_words_that_a_tokenizer_keeps_are_bounded_but_not_held(models: dict[str, Model]) -> None:
+    tokenizer = models["novels"].tokenizer
+    for cache in (tokenizer._memo, tokenizer._offsets._memo):
+        assert cache._most_bytes == bounded.MOST_BYTES
+
+    async def script(client: Client) -> None:
+        for number in range(20):
+            texts = [" ".join(f"x{number}y{n}" for n in range(40))]
+            for route in ("/fill", "/tokenize"):
+                assert (await client.post(route, {"texts": ["[MASK] " + texts[0]]})).status == 200
+            assert client.app.service.held.count == 0
+
+    serve(models, script)
+    assert 0 < tokenizer._memo.bytes <= bounded.MOST_BYTES
+
+
+def test_the_page_and_the_help_say_what_is_not_held() -> None:
+    field = next(field for field in dataclasses.fields(ServerSettings) if field.name == "max_held")
+    assert "words that their tokenizers keep, are not counted" in str(field.metadata)
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    each = f"up to {bounded.MOST_BYTES >> 20} MiB of words and {bounded.MOST_BYTES >> 20} MiB of words with their"
+    assert each in " ".join(page.split())
+    together = f"once {wordpiece._SMALL:,} characters or {wordpiece._SMALL // 20:,} texts are encoded together"
+    assert f"{together}, {fast._MOST_BYTES >> 20} MiB more" in " ".join(page.split())

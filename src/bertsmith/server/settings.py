@@ -27,7 +27,8 @@ class ServerSettings:
     )
     max_held: int = help_field(
         536_870_912,
-        "maximum bytes of all open requests and their replies; the reply to one may take half of them",
+        "maximum bytes of all open requests and their replies; the reply to one may take half of them; models, and the "
+        "words that their tokenizers keep, are not counted",
         most=_MOST,
     )
     max_connections: int = help_field(512, "maximum connections; excess ones get 503 with Retry-After", most=_MOST)
