@@ -129,6 +129,24 @@ def test_what_cannot_be_asked_is_refused_in_one_line(run, reader: Path, tmp_path
         assert result.err.count("\n") == 1
 
 
+def test_a_document_in_another_encoding_is_read_as_its_text(run, reader: Path, document: Path, tmp_path: Path) -> None:
+    text = document.read_text(encoding="utf-8") + "\nThe caf\xe9 was good.\n"
+    plain, coded = tmp_path / "plain.txt", tmp_path / "coded.txt"
+    plain.write_bytes(text.encode())
+    coded.write_bytes(text.encode("cp1252"))
+    ask = ("ask", reader, coded, QUESTION, "--top", 5, "--json")
+    assert run(*ask, "--encoding", "cp1252") == run("ask", reader, plain, QUESTION, "--top", 5, "--json")
+    model = write_model(tmp_path / "model", "single")
+    wanted = run("rank", model, plain, "--label", "positive").out
+    assert "caf\xe9" in wanted
+    assert run("rank", model, coded, "--label", "positive", "--encoding", "cp1252").out == wanted
+    dropped = run("rank", model, coded, "--label", "positive", "--bad-bytes", "drop")
+    assert "The caf was good." in dropped.out
+    for refused in (run(*ask), run("rank", model, coded, "--label", "positive")):
+        assert refused.code == 1
+        assert "not UTF-8; save it as UTF-8, or name its encoding" in refused.err
+
+
 def test_sentences_are_ranked_by_the_label_that_is_named(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "single")
     article = tmp_path / "article.txt"

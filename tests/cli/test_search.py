@@ -138,6 +138,33 @@ def test_senses_are_never_drawn_over_the_text(run, model: Path, tmp_path: Path) 
     assert "apart from the input" in result.err
 
 
+def test_texts_in_another_encoding_are_searched_and_grouped_as_their_text(run, model: Path, tmp_path: Path) -> None:
+    texts = ["the man went to the caf\xe9", "he bought the man a b", "the man c"]
+    files = {
+        "passages.txt": "\n".join(texts),
+        "passages.csv": "text\n" + "\n".join(texts),
+        "folder/a.txt": "\n\n".join(texts),
+        "queries.txt": "the caf\xe9\n",
+    }
+    coded, plain = (tmp_path / name for name in ("cp1252", "utf-8"))
+    for folder in (coded, plain):
+        (folder / "folder").mkdir(parents=True)
+        for name, text in files.items():
+            (folder / name).write_bytes(text.encode(folder.name))
+    option = ("--encoding", "cp1252")
+    for name in ("passages.txt", "passages.csv", "folder"):
+        wanted = run("search", plain / name, "--bm25", "--queries", plain / "queries.txt")
+        result = run("search", coded / name, "--bm25", "--queries", coded / "queries.txt", *option)
+        assert (result.code, result.out) == (0, wanted.out), name
+        assert "caf\xe9" in result.out
+        assert "not UTF-8" in run("search", coded / name, "--bm25", "--query", "caf\xe9").err
+    for command in (("senses", "man"), ("contexts", "man", "the man a", "a man b", "--text")):
+        wanted = run(*command, plain / "passages.txt", "--model", model)
+        assert run(*command, coded / "passages.txt", "--model", model, *option) == wanted, command
+    refused = run("contexts", "man", "the man a", "a man b", "--model", model, *option)
+    assert "--encoding has no effect without --text" in refused.err
+
+
 def test_a_search_is_scored_next_to_bm25(run, model: Path, passages: Path, tmp_path: Path) -> None:
     queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
     queries.write_text("id\tquery\nx\thttp store man\ny\tmask\nz\tnothing\n", encoding="utf-8")

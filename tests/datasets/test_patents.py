@@ -77,3 +77,11 @@ def test_a_hierarchy_is_read_from_a_file_and_a_cycle_is_refused(tmp_path: Path) 
     itself = write(tmp_path / "self.tsv", "a\ta\n")
     with pytest.raises(InputError, match="found a -> a"):
         read_hierarchy(str(itself), ["a"])
+
+
+def test_a_hierarchy_in_another_encoding_has_the_same_parents(tmp_path: Path) -> None:
+    path = tmp_path / "hierarchy.tsv"
+    path.write_bytes("caf\xe9\tplaces\n".encode("cp1252"))
+    assert read_hierarchy(str(path), ["caf\xe9"], "cp1252") == {"caf\xe9": "places"}
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_hierarchy(str(path), ["caf\xe9"])

@@ -1,15 +1,17 @@
 """Commands that read a whole document: ask it questions, and rank its sentences by a label."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bertsmith.cli.options import (
     DeviceOption,
+    EncodingOption,
     JsonOption,
     PrecisionOption,
     ProductsOption,
+    given,
     note,
     note_cut,
     print_json,
@@ -23,9 +25,10 @@ ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folde
 
 def ask(
     model: ModelArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="a text file in UTF-8 (also .gz, .zst)")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a text file (also .gz, .zst)")],
     questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="one or more questions")],
     top: Annotated[int, typer.Option(min=1, help="maximum number of answers to a question")] = 1,
+    encoding: EncodingOption = "utf-8",
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -39,7 +42,9 @@ def ask(
     """
     from bertsmith.library.documents import ask_document
 
-    found = ask_document(model, file, questions, top=top, device=device, precision=precision, products=products)
+    found = ask_document(
+        model, file, questions, top=top, encoding=encoding, device=device, precision=precision, products=products
+    )
     for one in found:
         if json:
             print_json(one.to_dict())
@@ -67,6 +72,7 @@ def rank(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Print the sentences of a document by the probability of a label, highest first.
 
@@ -75,7 +81,9 @@ def rank(
     """
     from bertsmith.library.documents import rank_sentences
 
-    found = rank_sentences(model, file, label, form=form, device=device, precision=precision, products=products)
+    found = rank_sentences(
+        model, file, label, form=form, device=device, precision=precision, products=products, **given(values)
+    )
     if json:
         for one in found[:top]:
             print_json(one.to_dict())

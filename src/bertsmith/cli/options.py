@@ -51,6 +51,13 @@ EngineOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
+EncodingOption = Annotated[
+    str,
+    typer.Option(
+        help="encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has "
+        "precedence"
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]
 ProductsOption = Annotated[

@@ -8,11 +8,13 @@ import typer
 
 from bertsmith.cli.options import (
     DeviceOption,
+    EncodingOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
     ProductsOption,
     ReplaceOutOption,
+    given,
     note,
     print_json,
     print_table,
@@ -88,6 +90,7 @@ def search(
     b: Annotated[float, typer.Option(help="BM25: how much passage length counts, 0 to 1")] = 0.4,
     text_column: Annotated[str | None, typer.Option(help="column with the text, if it has no common name")] = None,
     query_column: Annotated[str | None, typer.Option(help="the same for the file of queries")] = None,
+    encoding: EncodingOption = "utf-8",
     pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [the model's setting]")] = None,
     query_prompt: Annotated[
         str | None, typer.Option(metavar="NAME|none", help="the model's prompt for queries [query]")
@@ -170,6 +173,7 @@ def search(
         "b": b,
         "text_column": text_column,
         "query_column": query_column,
+        "encoding": encoding,
         "pooling": pooling,
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
@@ -213,6 +217,7 @@ def senses(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Cluster the occurrences of a word in a text by their vectors, to find its senses.
 
@@ -240,6 +245,7 @@ def senses(
         device=device,
         precision=precision,
         products=products,
+        **given(values),
     )
     if json:
         print_json(found.to_dict())
@@ -276,6 +282,7 @@ def contexts(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     products: ProductsOption = "auto",
+    **values: Any,
 ) -> None:
     """Compare a word in two sentences: the cosine of its vectors, and the contexts nearest to each.
 
@@ -284,7 +291,7 @@ def contexts(
     """
     from bertsmith.library.word_senses import compare_contexts
 
-    _refuse_idle("without --text", text is None, most=most)
+    _refuse_idle("without --text", text is None, most=most, **values)
     _refuse_idle("without --text or --vectors", text is None and vectors is None, top=top)
     found = compare_contexts(
         word,
@@ -300,6 +307,7 @@ def contexts(
         device=device,
         precision=precision,
         products=products,
+        **given(values),
     )
     if json:
         print_json(found.to_dict())
@@ -314,10 +322,10 @@ def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
     Raises:
         BadParameter: such options were given; the message names them.
     """
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
-    if applies and given:
-        verb, those = ("has", "it") if len(given) == 1 else ("have", "them")
-        raise typer.BadParameter(f"{', '.join(given)} {verb} no effect {when}; leave {those} out")
+    options_given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
+    if applies and options_given:
+        verb, those = ("has", "it") if len(options_given) == 1 else ("have", "them")
+        raise typer.BadParameter(f"{', '.join(options_given)} {verb} no effect {when}; leave {those} out")
 
 
 def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:

@@ -9,17 +9,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bertsmith.datasets.file_text import file_text, line_of, lines_of
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.errors import InputError
 
 CPC = "cpc"  # in place of a file: the parents are in the codes
 _LEVELS = re.compile(r"([A-HY])(?:(\d\d)([A-Z])?)?")
 
 
-def read_hierarchy(source: str, labels: Iterable[str]) -> dict[str, str]:
+def read_hierarchy(source: str, labels: Iterable[str], encoding: str = UTF_8) -> dict[str, str]:
     """The parents of some labels, of their parents, and so on; labels without a parent are not in it.
 
     Args:
         source: a file, or "cpc".
+        encoding: of a file without a byte order mark.
 
     Raises:
         InputError: a line is not a label and its parent, a label has two parents, or parents form a cycle.
@@ -28,7 +30,7 @@ def read_hierarchy(source: str, labels: Iterable[str]) -> dict[str, str]:
         parents = {code: code_parent(code) for label in labels for code in _codes_of(label)}
         return {code: parent for code, parent in parents.items() if parent}
     path = Path(source)
-    every = _read(path)
+    every = _read(path, encoding)
     result: dict[str, str] = {}
     for label in labels:
         chain = [label]
@@ -78,10 +80,10 @@ def _codes_of(label: str) -> list[str]:
     return codes
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path, encoding: str) -> dict[str, str]:
     """The parent of each label in a file."""
     parents: dict[str, str] = {}
-    for number, line in enumerate(lines_of(file_text(path, what="a hierarchy of labels")), start=1):
+    for number, line in enumerate(lines_of(file_text(path, what="a hierarchy of labels", encoding=encoding)), start=1):
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split("\t")]

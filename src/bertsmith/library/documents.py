@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from bertsmith.datasets.examples import QuestionExample, TextExample
 from bertsmith.datasets.file_text import file_text
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import CheckpointError, ConfigError, InputError, nearest
 from bertsmith.inference.loading import load_predictor, said_weak
@@ -87,6 +88,7 @@ def ask_document(
     questions: Sequence[str],
     *,
     top: int = 1,
+    encoding: str = UTF_8,
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -95,8 +97,9 @@ def ask_document(
 
     Args:
         model: anything that `load` accepts, fine-tuned to answer questions.
-        file: a text file in UTF-8, also .gz or .zst.
+        file: a text file, also .gz or .zst.
         top: maximum number of answers to a question, at most the candidates that the model keeps.
+        encoding: of a file without a byte order mark, such as "cp1252".
         device, precision, products: as in `load`.
 
     Raises:
@@ -105,7 +108,7 @@ def ask_document(
         ConfigError: the model keeps fewer than `top` candidates.
     """
     require_count(top, "top")
-    text = file_text(Path(file), what="text")
+    text = file_text(Path(file), what="text", encoding=encoding)
     predictor = _predictor_for("span", "answers questions", model, device, precision, products)
     most = predictor.task.spec.settings.n_best
     if top > most:
@@ -184,6 +187,8 @@ def rank_sentences(
     *,
     top: int | None = None,
     form: str = "auto",
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -196,6 +201,7 @@ def rank_sentences(
         label: one of the model's labels; may be left out if the model has only one.
         top: maximum number of sentences; None returns all.
         form: the layout of text files, see `ReadingSettings`.
+        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
         device, precision, products: as in `load`.
 
     Raises:
@@ -205,7 +211,7 @@ def rank_sentences(
     """
     if top is not None:
         require_count(top, "top")
-    settings = ReadingSettings(form=form)
+    settings = ReadingSettings(form=form, encoding=encoding, bad_bytes=bad_bytes)
     predictor = _predictor_for("classification", "classifies texts", model, device, precision, products)
     spec = predictor.task.spec
     if spec.pair:

@@ -76,7 +76,7 @@ def search_passages(
     chosen = SearchSettings(**settings)
     require(top >= 1, expected="top of at least 1", found=top, fix="raise top")
     asked = _queries(queries, chosen)
-    retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, {chosen.system})
+    retriever = _retriever(_passages(passages, chosen), chosen, {chosen.system})
     _warn_crowded(retriever, chosen)
     return _results(retriever.passages, asked, retriever.rank(asked.texts, chosen.system, top))
 
@@ -103,9 +103,9 @@ def score_searches(
     """
     chosen = SearchSettings(**settings)
     asked = _queries(queries, chosen)
-    judged = judgements_for(read_judgements(Path(judgements)), asked, judged_by)
+    judged = judgements_for(read_judgements(Path(judgements), encoding=chosen.encoding), asked, judged_by)
     systems = {chosen.system} if chosen.system in WORDS_ALONE else {BY_WORDS, VECTORS}
-    retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, systems)
+    retriever = _retriever(_passages(passages, chosen), chosen, systems)
     _warn_crowded(retriever, chosen)
     tell_unjudged(asked, retriever.passages, judged)
     rankings = retriever.side_by_side(asked.texts, chosen.system)
@@ -117,10 +117,16 @@ def _warn_crowded(retriever: Retriever, settings: SearchSettings) -> None:
         warn(warning)
 
 
+def _passages(passages: str | Path, settings: SearchSettings) -> TextSet:
+    return read_text_set(Path(passages), text_column=settings.text_column, encoding=settings.encoding)
+
+
 def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> TextSet:
     if isinstance(queries, str | Path):
         column = settings.query_column
-        return read_text_set(Path(queries), what="queries", text_column=column, option="--query-column")
+        return read_text_set(
+            Path(queries), what="queries", text_column=column, option="--query-column", encoding=settings.encoding
+        )
     texts = checked_texts(queries, "query")
     for number, text in enumerate(texts, start=1):
         require(bool(text.strip()), expected=f"a text as query {number}", found="an empty one", fix="give some text")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.documents.encodings import UTF_8
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.library.inputs import checked_text, require_count
@@ -122,6 +124,8 @@ def find_senses(
     contexts: int = 3,
     beside: str | None = None,
     seed: int = 0,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -139,6 +143,7 @@ def find_senses(
         contexts: maximum number of contexts per group.
         beside: another word to compare each group with.
         seed: for sampling and clustering.
+        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
         device, precision, products: as in `load`.
 
     Raises:
@@ -146,8 +151,11 @@ def find_senses(
         ConfigError: the method, the layers or the number of groups is invalid.
     """
     encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
+    reading = ReadingSettings(encoding=encoding, bad_bytes=bad_bytes)
     wanted = [word] if beside is None else [word, beside]
-    found, *rest = find_words(read_sentences(Path(text)), wanted, encoder.tokenizer.rules, most=most, seed=seed)
+    found, *rest = find_words(
+        read_sentences(Path(text), reading), wanted, encoder.tokenizer.rules, most=most, seed=seed
+    )
     vectors = occurrence_vectors(encoder, found, layers)
     senses = group_senses(found, vectors, clusters=clusters, method=method, seed=seed)
     others = occurrence_vectors(encoder, rest[0], layers) if rest else vectors[:0]
@@ -266,6 +274,8 @@ def compare_contexts(
     layers: str = "last",
     most: int = 2000,
     seed: int = 0,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
@@ -281,6 +291,7 @@ def compare_contexts(
         top: maximum number of similar occurrences, at most one from a sentence; and of nearest words.
         layers: a choice of `layer_choice`.
         most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
+        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
         device, precision, products: as in `load`.
 
     Raises:
@@ -288,6 +299,7 @@ def compare_contexts(
         ConfigError: the layers are unknown.
     """
     require_count(top, "top")
+    reading = ReadingSettings(encoding=encoding, bad_bytes=bad_bytes)
     encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
     pair = [
         _first_of(word, checked_text(sentence, place), place, encoder)
@@ -299,7 +311,9 @@ def compare_contexts(
     static = unit(static_vectors(encoder, pair).astype(np.float64))
     near: tuple[tuple[NearContext, ...], ...] = ((), ())
     if text is not None:
-        (found,) = find_words(read_sentences(Path(text)), [word], encoder.tokenizer.rules, most=most, seed=seed)
+        (found,) = find_words(
+            read_sentences(Path(text), reading), [word], encoder.tokenizer.rules, most=most, seed=seed
+        )
         others = unit(occurrence_vectors(encoder, found, layers).astype(np.float64))
         near = tuple(_nearest(found, others @ vector, top) for vector in of_pair)
     return ComparedContexts(

@@ -25,6 +25,7 @@ from bertsmith.datasets.column_names import show_columns
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.datasets.values import brief, looks_like_json
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.documents.sources import Skipped, Source, find_sources, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import counted, tell, warn
@@ -74,7 +75,12 @@ class TextSet:
 
 
 def read_text_set(
-    path: Path, *, what: str = "passages", text_column: str | None = None, option: str = "--text-column"
+    path: Path,
+    *,
+    what: str = "passages",
+    text_column: str | None = None,
+    option: str = "--text-column",
+    encoding: str = UTF_8,
 ) -> TextSet:
     """The passages or queries of a file; reports how many were skipped.
 
@@ -82,15 +88,16 @@ def read_text_set(
         what: the word for the texts in messages.
         text_column: the column of the text, if its name is not a common one.
         option: the option that sets this column, for messages.
+        encoding: of text files without a byte order mark.
 
     Raises:
         InputError: the file is missing, empty, binary or damaged, has no text column, or repeats an id; or a column is
             given for a file without columns.
     """
     if path.is_dir() and text_column is None:
-        records = folder_records(path, what)
+        records = folder_records(path, what, encoding)
     elif suffix_of(path) in SUFFIXES:
-        records = _table_records(path, text_column, option)
+        records = _table_records(path, text_column, option, encoding)
     elif text_column is not None:
         raise InputError(
             expected=f"a file with columns ({', '.join(SUFFIXES)}), since {option} is set",
@@ -98,7 +105,7 @@ def read_text_set(
             fix=f"omit {option}",
         )
     else:
-        text = file_text(path, what=what)
+        text = file_text(path, what=what, encoding=encoding)
         if _TREC_START.match(text):
             records = _trec_records(path, text)
         elif looks_like_json(text):
@@ -128,14 +135,14 @@ def read_text_set(
     return TextSet(ids=tuple(texts), texts=tuple(texts.values()), skipped=skipped)
 
 
-def read_judgements(path: Path) -> Judgements:
+def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
     """The judged passages of each query; a negative gain, as in Cranfield, means not relevant and becomes 0.
 
     Raises:
         InputError: a line has another format, or judges the same passage twice for a query.
     """
     result: Judgements = {}
-    for number, line in enumerate(lines_of(file_text(path, what="judgements")), start=1):
+    for number, line in enumerate(lines_of(file_text(path, what="judgements", encoding=encoding)), start=1):
         cells = line.split()
         if not cells:
             continue
@@ -211,8 +218,8 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
     return {query: gains for query, gains in judgements.items() if query in known}
 
 
-def _table_records(path: Path, text_column: str | None, option: str) -> Iterator[tuple[str, str, str]]:
-    rows = read_table(path)
+def _table_records(path: Path, text_column: str | None, option: str, encoding: str) -> Iterator[tuple[str, str, str]]:
+    rows = read_table(path, encoding=encoding)
     first = next(rows, None)
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
@@ -240,7 +247,7 @@ def _table_records(path: Path, text_column: str | None, option: str) -> Iterator
         yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.place
 
 
-def folder_records(folder: Path, what: str = "passages") -> Iterator[tuple[str, str, str]]:
+def folder_records(folder: Path, what: str = "passages", encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
     """The paragraphs of the .txt files of a folder and the folders in it, in sorted order, with ids and places.
 
     The id of a paragraph is the path of its file in the folder without the ending, and if the file has several, a colon
@@ -261,7 +268,7 @@ def folder_records(folder: Path, what: str = "passages") -> Iterator[tuple[str, 
         tell(f"'{shown(str(folder))}': not .txt files, not read: {len(found) - len(files):,}")
     for path in files:
         name = path.relative_to(folder).as_posix().partition(".txt")[0]
-        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what, may_be_blank=True))))
+        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what, may_be_blank=True, encoding=encoding))))
         for line, text in paragraphs:
             yield (name if len(paragraphs) == 1 else f"{name}:{line}"), text, line_of(path, line)
 

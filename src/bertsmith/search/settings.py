@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from bertsmith.documents.encodings import UTF_8, require_encoding
 from bertsmith.settings import help_field, require, require_limits
 
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
@@ -31,6 +32,10 @@ class SearchSettings:
     b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
     query_column: str | None = help_field(None, "the same for the file of queries")
+    encoding: str = help_field(
+        UTF_8,
+        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence",
+    )
     pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
     query_prompt: str | None = help_field(None, "the model's prompt for queries, by name, or none [query]")
     passage_prompt: str | None = help_field(
@@ -41,6 +46,7 @@ class SearchSettings:
     products: str = help_field("auto", "linear layers: packed, plain or auto: packed if possible")
 
     def __post_init__(self) -> None:
+        require_encoding(self.encoding)
         for name, value, known in (
             ("system", self.system, SYSTEMS),
             ("bm25_words", self.bm25_words, ("words", "pieces")),

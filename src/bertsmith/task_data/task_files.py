@@ -199,8 +199,9 @@ def read_task(
     assert train is not None
     everything = read_examples(name, train, columns, training=True, map_labels=map_labels).examples
     digests = {"train": _digest(train)}
+    chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
-    spec = spec_for(name, everything, settings, None if columns is None else columns.hierarchy)
+    spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
     if spec.settings.document_context and spec.kind == "tagging":
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
@@ -210,7 +211,7 @@ def read_task(
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
-        form = form_of_file(dev, encoding=(columns or ColumnSettings()).encoding) if name in FORMS else name
+        form = form_of_file(dev, encoding=chosen.encoding) if name in FORMS else name
         others = read_examples(
             form,
             dev,

@@ -34,6 +34,7 @@ from bertsmith.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.datasets.glue import NLI_TITLES as NLI
 from bertsmith.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels
+from bertsmith.documents.encodings import UTF_8
 from bertsmith.errors import nearest
 from bertsmith.metrics.labels import AT_METRICS
 from bertsmith.progress import warn
@@ -95,12 +96,17 @@ def bundled_examples(name: str) -> Path | None:
 
 
 def spec_for(
-    name: str, examples: Sequence[Example], settings: TaskSettings | None = None, hierarchy: str | None = None
+    name: str,
+    examples: Sequence[Example],
+    settings: TaskSettings | None = None,
+    hierarchy: str | None = None,
+    encoding: str = UTF_8,
 ) -> TaskSpec:
     """The spec of a task, with the labels of the training examples if the task does not fix them.
 
     Args:
         hierarchy: of the labels, see `ColumnSettings`; their ancestors become labels, too.
+        encoding: of the file of the hierarchy, unless it has a byte order mark.
 
     Raises:
         InputError: there is only one label, or too many to be classes.
@@ -143,7 +149,7 @@ def spec_for(
     several = name in SEVERAL
     parents: tuple[str, ...] = ()
     if hierarchy is not None:
-        labels, parents = by_label(labels, read_hierarchy(hierarchy, labels))
+        labels, parents = by_label(labels, read_hierarchy(hierarchy, labels, encoding))
     return TaskSpec(
         kind="classification",
         name=name,
