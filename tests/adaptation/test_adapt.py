@@ -1,5 +1,6 @@
 """Adaptations from text to report: what they leave, how they resume, what they refuse."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from bertsmith.documents.readers import ReadingSettings
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError, VocabularyError
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.sentence_encoders.static import make_static_vectors
+from bertsmith.text.added_tokens import AddedToken
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
 
@@ -371,3 +375,14 @@ def test_the_third_arm_needs_word_pieces_too(domain: Path, tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="without --from-scratch"):
         adapt(model, [domain], tmp_path / "run", task="classification", train=labelled, from_scratch=True, **ONCE)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_with_added_tokens_is_refused_with_advice_that_adapt_can_follow(tmp_path: Path) -> None:
+    pieces = [*TOKENIZER.vocabulary.pieces, "<url>"]
+    tokens = [*TOKENIZER.added, AddedToken(content="<url>", id=len(pieces) - 1)]
+    tokenizer = WordPieceTokenizer(Vocabulary(pieces, whole=1), TOKENIZER.rules, added=tokens)
+    config = dataclasses.replace(CONFIG, vocab_size=len(pieces))
+    save_pretrained(tmp_path / "base", untrained(config, seed=1), tokenizer, ModelMetadata())
+    with pytest.raises(ConfigError) as caught:
+        preparation._require_adaptable(load_any(tmp_path / "base"), "auto")
+    assert caught.value.fix == "name a model without added tokens"

@@ -15,6 +15,7 @@ import pytest
 from bertsmith.cli import app as application
 from bertsmith.cli.commands import COMMANDS, Command
 from bertsmith.cli.options import settings_from, with_settings
+from bertsmith.cli.usage import Refused, usage_line
 from bertsmith.model.config import BertConfig
 from bertsmith.settings import help_field
 
@@ -274,3 +275,13 @@ def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) 
         raise error
 
     monkeypatch.setattr(application, "COMMANDS", (Command(fail, "fail", "bertsmith fail"), *COMMANDS))
+
+
+def test_a_usage_error_shows_an_example_unless_it_says_what_to_do() -> None:
+    example = "bertsmith x"
+    assert usage_line(Refused("expected one; found 'a; b'"), example) == (
+        "expected one; found 'a; b'; for example: bertsmith x"
+    )
+    assert usage_line(Refused("expected one; found 'a; b'", "use one"), example) == (
+        "expected one; found 'a; b'; use one"
+    )

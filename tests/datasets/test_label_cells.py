@@ -131,6 +131,28 @@ def test_lists_of_zeros_and_ones_have_a_number_for_each_label(
         labels(scores, "labels")
 
 
+def test_lists_of_the_dev_file_are_read_as_those_of_the_training_file(tmp_path: Path) -> None:
+    def file(name: str, *rows: list[int]) -> Path:
+        return write_lines(tmp_path / name, *({"text": f"{name} {n}", "labels": row} for n, row in enumerate(rows)))
+
+    def dev_labels(train: Path, dev: Path) -> list[object]:
+        _, data = read_task("multi-label", train, dev)
+        return [example.label for example in data.dev]  # type: ignore[union-attr]
+
+    ones = file("ones.jsonl", [0, 1], [1, 1], [0, 0], [1, 0])
+    classes = file("classes.jsonl", [0], [1], [0, 1])
+    either = file("either.jsonl", [0, 1], [1, 0])
+    assert dev_labels(ones, either) == [("1",), ("0",)]
+    assert dev_labels(classes, either) == [("0", "1"), ("1", "0")]
+    assert dev_labels(either, either) == [("1",), ("0",)]
+    three = file("three.jsonl", [0, 1, 0], [1, 0, 1], [0, 0, 1])
+    for dev in (either, classes):
+        with pytest.raises(InputError, match=r"a list of 3 zeros and ones in line 1 of .*, as in the training file"):
+            read_task("multi-label", three, dev)
+    with pytest.raises(InputError, match=r"lists of the names of labels, as in the training file; found \[1, 1\]"):
+        read_task("multi-label", classes, ones)
+
+
 def test_columns_of_zeros_and_ones_are_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,comment_text,toxic,insult,source\n1,a,1,0,web\n2,b,0,0,mail\n3,c,1,1,\n", encoding="utf-8")

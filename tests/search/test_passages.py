@@ -42,6 +42,12 @@ def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
         read_text_set(tsv)
 
 
+@pytest.mark.parametrize("name", ["passage", "tweet", "Comment Text", "utterance", "sentence1", "title"])
+def test_the_column_of_the_text_has_any_of_the_names_that_fine_tuning_knows(name: str, tmp_path: Path) -> None:
+    table = write(tmp_path / "p.csv", f"number,{name}\n7,one\n")
+    assert read_text_set(table).texts == ("one",)
+
+
 def test_a_folder_has_the_paragraphs_of_its_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     folder = tmp_path / "texts"

@@ -42,6 +42,7 @@ def test_a_saved_vocabulary_is_read_back_with_its_digest(tmp_path: Path) -> None
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' on lines 6 and 8"),
         (b"[PAD]\n\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "an empty line 2"),
         (b"[PAD]\n[UNK]\n\xff\xfe\n", "other bytes at 12"),
+        (b"text,label\nhi,ham\n\nhi,ham\n", "expected a vocabulary, one piece per line, .* in '.*'; found no .*vocab`"),
     ],
 )
 def test_a_file_that_is_not_a_vocabulary_is_refused_with_a_one_line_error(

@@ -208,7 +208,7 @@ def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
         found=f"'{folder.name}' ({config.display_name})",
         fix="adapt the model that it was made from, or make it again",
     )
-    require_fit(tokenizer)
+    require_fit(tokenizer, instead="")  # an adaptation takes no vocabulary
     require(
         vocabulary in (AUTO, KEEP) or is_wordpiece(tokenizer),
         expected="a model with a tokenizer of WordPieces, to extend or replace its vocabulary",

@@ -20,6 +20,7 @@ from bertsmith.cli.options import (
     print_table,
     say,
 )
+from bertsmith.cli.usage import Refused
 from bertsmith.errors import nearest
 from bertsmith.outputs import PASSAGE_VECTORS, PICTURES, require_output
 from bertsmith.settings import require
@@ -114,10 +115,10 @@ def search(
     from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, SYSTEMS, VECTORS, WORDS_ALONE
 
     if bool(query) == (queries is not None):
-        found = "both; leave one of them out" if query else "neither"
-        raise typer.BadParameter(f"expected either --query or --queries; found {found}")
+        fix = "leave one of them out" if query else ""
+        raise Refused(f"expected either --query or --queries; found {'both' if query else 'neither'}", fix)
     if bm25 + hybrid + (method is not None) > 1:
-        raise typer.BadParameter("expected one of --bm25, --hybrid and --method; found several; leave the others out")
+        raise Refused("expected one of --bm25, --hybrid and --method; found several", "leave the others out")
     method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS
     require(
         method in SYSTEMS,
@@ -128,12 +129,12 @@ def search(
     bm25, hybrid, alone = method == BY_WORDS, method == HYBRID, method in WORDS_ALONE
     by = f"with --{'' if bm25 else 'method '}{method}"
     if any(not one.strip() for one in query or ()):
-        raise typer.BadParameter("expected some text for --query; found none")
+        raise Refused("expected some text for --query; found none")
     if model is None and (not alone or bm25_words == "pieces"):
         alternative = "or --bm25 (or --method tf-idf or one-hot) to search by words alone"
-        raise typer.BadParameter(f"expected --model with a search by vectors; found none; give it, {alternative}")
+        raise Refused("expected --model with a search by vectors; found none", f"give it, {alternative}")
     if judgements is not None and queries is None:
-        raise typer.BadParameter("expected --queries with --judgements; found --query; judge the queries of a file")
+        raise Refused("expected --queries with --judgements; found --query", "judge the queries of a file")
     require(
         bm25_words in ("words", "pieces"),
         expected="words or pieces as --bm25-words",
@@ -157,9 +158,7 @@ def search(
         require_output(index, PASSAGE_VECTORS, inputs=read, may_exist=True)
     top, depth = top or 10, depth or DEPTH
     if top > depth and (hybrid or again) and not scored:
-        raise typer.BadParameter(
-            f"--top {top} is more than the {depth} passages that are fused or re-ranked; raise --depth"
-        )
+        raise Refused(f"--top {top} is more than the {depth} passages that are fused or re-ranked", "raise --depth")
     settings: dict[str, Any] = {
         "model": model,
         "system": method,
@@ -227,7 +226,7 @@ def senses(
     from bertsmith.reports.pictures import require_picture
 
     if not (clusters == "auto" or clusters.isdecimal()):
-        raise typer.BadParameter(f"expected a number or auto for --clusters; found {clusters!r}; use one of the two")
+        raise Refused(f"expected a number or auto for --clusters; found {clusters!r}", "use one of the two")
     if out is not None:
         require_picture(out)
         require_output(out, PICTURES[out.suffix.lower()], inputs=[text], replace=replace)
@@ -320,12 +319,12 @@ def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
     """Returns if no option was given that has no effect.
 
     Raises:
-        BadParameter: such options were given; the message names them.
+        Refused: such options were given; the message names them.
     """
     options_given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
     if applies and options_given:
         verb, those = ("has", "it") if len(options_given) == 1 else ("have", "them")
-        raise typer.BadParameter(f"{', '.join(options_given)} {verb} no effect {when}; leave {those} out")
+        raise Refused(f"{', '.join(options_given)} {verb} no effect {when}", f"leave {those} out")
 
 
 def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from bertsmith.cli.options import COPIED, CasedOption, RulesOption, note, print_table, settings_from
+from bertsmith.cli.usage import Refused
 from bertsmith.errors import InputError
 from bertsmith.settings import require
 
@@ -100,21 +101,21 @@ def inputs(
 def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: str | None) -> "Tokenizer":
     """The tokenizer of a vocabulary file or of a model, which has its own rules and casing."""
     if vocab is None and model is None:
-        raise typer.BadParameter("expected --vocab or --model; found neither")
+        raise Refused("expected --vocab or --model; found neither")
     if vocab is not None and model is not None:
-        raise typer.BadParameter("expected --vocab or --model; found both; leave one of them out")
+        raise Refused("expected --vocab or --model; found both", "leave one of them out")
     if model is not None:
         if cased:
-            raise typer.BadParameter("--cased needs --vocab; a model has its own casing")
+            raise Refused("--cased needs --vocab", "a model has its own casing")
         if rules is not None:
-            raise typer.BadParameter("--rules needs --vocab; a model has its own rules")
+            raise Refused("--rules needs --vocab", "a model has its own rules")
         return _tokenizer_of(model)
     assert vocab is not None
     if vocab.suffix == ".json" or vocab.is_dir():
         from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
 
         if cased or rules is not None:
-            raise typer.BadParameter("--cased and --rules need a vocab.txt; other tokenizers have their own rules")
+            raise Refused("--cased and --rules need a vocab.txt", "other tokenizers have their own rules")
         return read_tokenizer_file(vocab)
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary

@@ -55,6 +55,19 @@ _NUMBER = re.compile(
 )
 
 
+class Refused(typer.BadParameter):
+    """A usage error that a command finds in its options.
+
+    Args:
+        problem: what is wrong.
+        fix: what to do; by default an example of the command is shown.
+    """
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(f"{problem}; {fix}" if fix else problem)
+        self.fix = fix
+
+
 def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
     """The message for a usage error; starts with "expected" if the error has enough details.
 
@@ -98,8 +111,8 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         return f"expected {kind} for {number['name']}; found {number['found']}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
     # A message that says itself what to do needs no example, which would rarely fit it.
-    has_fix = ";" in re.sub("^expected [^;]*;", "", message)
-    return f"{message[:1].lower()}{message[1:]}{'' if has_fix else f'; {fix}'}"
+    shown = "" if isinstance(error, Refused) and error.fix else f"; {fix}"
+    return f"{message[:1].lower()}{message[1:]}{shown}"
 
 
 def _described(parameter: Any) -> str:

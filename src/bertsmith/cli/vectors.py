@@ -20,6 +20,7 @@ from bertsmith.cli.options import (
     print_table,
     say,
 )
+from bertsmith.cli.usage import Refused
 from bertsmith.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
 from bertsmith.progress import counted
 from bertsmith.settings import require
@@ -207,9 +208,9 @@ def vectors(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
     )
     if changes is not None and (not settings.is_nothing or fit_on is not None):
-        raise typer.BadParameter("--changes applies saved changes; leave the other options of changes out")
+        raise Refused("--changes applies saved changes", "leave the other options of changes out")
     if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
-        raise typer.BadParameter("expected a change, such as --center or --whiten; found none")
+        raise Refused("expected a change, such as --center or --whiten; found none")
     if picture is not None:
         require_picture(picture)
     read = [one for one in (source, fit_on, changes) if one is not None]

@@ -16,6 +16,7 @@ from bertsmith.cli.options import (
     say,
     settings_from,
 )
+from bertsmith.cli.usage import Refused
 from bertsmith.outputs import FileKind, require_output
 from bertsmith.progress import counted
 
@@ -88,7 +89,7 @@ def convert(
     from bertsmith.word_vectors.formats import load_word_vectors, write_word_vectors
 
     if to not in EXPORTED:
-        raise typer.BadParameter(f"expected text or binary for --to; found {to!r}; use one of the two")
+        raise Refused(f"expected text or binary for --to; found {to!r}", "use one of the two")
     require_output(out, EXPORTED[to], inputs=[vectors], replace=replace)
     found = load_word_vectors(vectors)
     write_word_vectors(found, out, to)
@@ -140,9 +141,7 @@ def analogy(
     from bertsmith.word_vectors.formats import load_word_vectors
 
     if len(words) not in (1, 3):
-        raise typer.BadParameter(
-            f"expected three words, or one file of questions; found {counted(len(words), 'argument')}"
-        )
+        raise Refused(f"expected three words, or one file of questions; found {counted(len(words), 'argument')}")
     found = load_word_vectors(vectors, lowercase=lowercase)
     if len(words) == 3:
         a, b, c = words
@@ -180,7 +179,7 @@ def similarity(
     from bertsmith.word_vectors.formats import load_word_vectors
 
     if len(words) not in (1, 2):
-        raise typer.BadParameter(f"expected two words, or one file of pairs; found {counted(len(words), 'argument')}")
+        raise Refused(f"expected two words, or one file of pairs; found {counted(len(words), 'argument')}")
     found = load_word_vectors(vectors, lowercase=lowercase)
     if len(words) == 2:
         cosine = answers.similarity(found, *words)
@@ -214,7 +213,7 @@ def opposites(
     from bertsmith.word_vectors.opposites import relation, score_opposites
 
     if words and len(words) != 2:
-        raise typer.BadParameter(f"expected two words, or none; found {counted(len(words), 'argument')}")
+        raise Refused(f"expected two words, or none; found {counted(len(words), 'argument')}")
     found = load_word_vectors(vectors, lowercase=lowercase)
     if words:
         judged = relation(found, pairs, *words)

@@ -159,8 +159,11 @@ def build_corpus(
             return build.finish()
 
 
-def require_fit(tokenizer: Tokenizer) -> None:
+def require_fit(tokenizer: Tokenizer, instead: str = ", or a vocab.txt") -> None:
     """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads.
+
+    Args:
+        instead: what else may be given, as the end of a sentence.
 
     Raises:
         ConfigError: it has no special pieces around a row, or added tokens besides them, or a space before a sentence
@@ -177,7 +180,7 @@ def require_fit(tokenizer: Tokenizer) -> None:
         ADDED_TOKENS not in tokenizer.settings,
         expected="a tokenizer without added tokens besides its special pieces, for a corpus",
         found="one with others",
-        fix="name a model without added tokens, or a vocab.txt",
+        fix=f"name a model without added tokens{instead}",
     )
     require(
         bool(special.cls and special.sep) and bool(template.start and template.end),

@@ -37,7 +37,7 @@ def names_of_ones(rows: Cells, columns: Sequence[str]) -> list[str]:
     return result
 
 
-def width_of_ones(cells: Sequence[tuple[str, str]]) -> int:
+def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None) -> int:
     """How many labels lists of zeros and ones stand for; 0 if the cells hold something else, such as class numbers.
 
     A list such as [0, 1, 0], with a number twice, has a number for each label: a list of classes would not repeat one.
@@ -45,14 +45,22 @@ def width_of_ones(cells: Sequence[tuple[str, str]]) -> int:
 
     Args:
         cells: the place and the content of each cell.
+        expected: what they stood for in the training file: in [0, 1], which says nothing itself, and wherever it does.
 
     Raises:
-        InputError: one list has a number for each label, and another one has more or fewer, or other values.
+        InputError: one list has a number for each label, and another one has more or fewer, or other values; or the
+            lists are not like those of the training file.
     """
     lists = [(place, _numbers(cell, place)) for place, cell in cells if cell.strip()]
     binary = [(place, values) for place, values in lists if values is not None and set(values) <= {0, 1}]
     repeating = next((values for _, values in binary if len(set(values)) < len(values)), None)
-    width = len(repeating or (binary[0][1] if binary else ()))
+    if expected == 0 and repeating is not None:
+        raise InputError(
+            expected="lists of the names of labels, as in the training file",
+            found=f"{brief(repeating)}, a 0 or 1 for each label",
+            fix="write the labels of both files in the same way",
+        )
+    width = expected or len(repeating or (binary[0][1] if binary else ()))
     other = next(
         (
             (place, values)
@@ -61,11 +69,14 @@ def width_of_ones(cells: Sequence[tuple[str, str]]) -> int:
         ),
         None,
     )
-    if repeating is None:
+    if expected == 0:
+        return 0
+    if repeating is None and not expected:
         return width if other is None and width > 1 else 0
     if other is not None:
+        rows = "the training file" if expected else "other rows"
         raise InputError(
-            expected=f"a list of {width} zeros and ones in {other[0]}, as in other rows",
+            expected=f"a list of {width} zeros and ones in {other[0]}, as in {rows}",
             found="other values" if other[1] is None else brief(other[1]),
             fix="write the names of the labels instead",
         )

@@ -6,9 +6,10 @@ from bertsmith.datasets.values import brief
 from bertsmith.errors import nearest
 
 SHOWN_COLUMNS = 12  # in a message
+# Where a record needs one text, as in search, the first of these that it has; titles are parts of other texts.
 TEXT_COLUMNS = (
-    "text sentence message review comment comment_text content tweet post body document title headline question query "
-    "utterance claim text1 text_a sentence1 sentence_a premise question1"
+    "text passage contents content body abstract document paragraph sentence query question message comment review "
+    "comment_text tweet post utterance claim text1 text_a sentence1 sentence_a premise question1 title headline"
 ).split()
 PAIR_COLUMNS = (
     ("text", "text2"),

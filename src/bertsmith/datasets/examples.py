@@ -155,7 +155,10 @@ class ExampleFile:
     Attributes:
         examples: the usable examples, in file order.
         skipped: place and reason of each unusable row; never silent: the caller prints them.
+        ones: of a column of several labels, the width of the lists of zeros and ones that it holds; 0 if it names
+            labels, None if nothing was decided.
     """
 
     examples: tuple[Example, ...]
     skipped: tuple[tuple[str, str], ...] = ()
+    ones: int | None = None

@@ -99,6 +99,7 @@ def read_texts(
     target: Target | None = "label",
     skip_unlabelled: bool = False,
     encoding: str = UTF_8,
+    ones: int | None = None,
 ) -> ExampleFile:
     """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
 
@@ -111,6 +112,7 @@ def read_texts(
             (`labels`), or a number (`number`); if None, labels are not read and may be missing.
         skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
         encoding: of a text file without a byte order mark.
+        ones: how lists of labels are read, as `ExampleFile.ones` of the training file says; None if this file decides.
 
     Raises:
         InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
@@ -130,19 +132,19 @@ def read_texts(
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
     if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
         _refuse_spans(rows[0])
-    ones = _binary_columns(rows, columns, texts, label_column) if target == "labels" else []
-    label = _label_column(path, columns, texts, label_column, known_labels) if target and not ones else ""
-    if len({*texts, label, *ones}) <= len(texts):
+    binary = _binary_columns(rows, columns, texts, label_column) if target == "labels" else []
+    label = _label_column(path, columns, texts, label_column, known_labels) if target and not binary else ""
+    if len({*texts, label, *binary}) <= len(texts):
         raise InputError(
             expected=f"a column of its own for each text and for the label in '{shown(str(path))}'",
             found=f"{(label if label in texts else texts[0])!r} twice",
             fix="name another one",
         )
     id_column = next((name for name in columns if plain_name(name) in ID_COLUMNS and name not in (*texts, label)), None)
-    gold_columns = ones or ([label] if target else [])
+    gold_columns = binary or ([label] if target else [])
     _tell_columns(path, [name for name in columns if name != id_column], texts, gold_columns)
     examples, skipped, unlabelled = [], [], []
-    labels = _label_cells(path, rows, label, ones, target)
+    labels, ones = _label_cells(path, rows, label, binary, target, ones)
     for number, (row, cell) in enumerate(zip(rows, labels, strict=True)):
         if row.is_empty and len(columns) > 1:
             skipped.append((row.place, "no text in any column"))
@@ -195,7 +197,7 @@ def read_texts(
             f"{quoted[0].place}: TSV has no quotes, so they are read as characters; if a program wrote them as in CSV, "
             "rename the file to end in .csv"
         )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped), ones=ones)
 
 
 def _refuse_spans(row: Row) -> None:
@@ -228,26 +230,31 @@ def _labelled(rows: Sequence[Row]) -> list[tuple[str, Mapping[str, str]]]:
     return [(row.place, row.values) for row in rows if not row.is_empty]
 
 
-def _label_cells(path: Path, rows: Sequence[Row], label: str, ones: Sequence[str], target: Target | None) -> list[str]:
-    """The cell with the label of each row, empty where labels are not read: names in place of zeros and ones."""
-    if ones:
-        named = iter(names_of_ones(_labelled(rows), ones))
-        return ["" if row.is_empty else next(named) for row in rows]
+def _label_cells(
+    path: Path, rows: Sequence[Row], label: str, binary: Sequence[str], target: Target | None, ones: int | None
+) -> tuple[list[str], int | None]:
+    """The cell with the label of each row, names in place of zeros and ones, and how lists were read, see `read_texts`.
+
+    Cells are empty where labels are not read.
+    """
+    if binary:
+        named = iter(names_of_ones(_labelled(rows), binary))
+        return ["" if row.is_empty else next(named) for row in rows], None
     if not label:
-        return [""] * len(rows)
+        return [""] * len(rows), None
     cells = ["" if row.is_empty else _cell(row, label) for row in rows]
     if names := class_names(path).get(label) if target != "number" else None:
         tell(f"'{shown(str(path))}': classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
-        return [with_names(cell, names, row.place) for cell, row in zip(cells, rows, strict=True)]
-    width = (
-        width_of_ones([(row.place, cell) for cell, row in zip(cells, rows, strict=True)]) if target == "labels" else 0
-    )
+        return [with_names(cell, names, row.place) for cell, row in zip(cells, rows, strict=True)], None
+    if target != "labels":
+        return cells, None
+    width = width_of_ones([(row.place, cell) for cell, row in zip(cells, rows, strict=True)], ones)
     if not width:
-        return cells
+        return cells, width
     tell(
         f"'{shown(str(path))}': lists in {label!r} read as a 0 or 1 for each of {width} labels, named 0 to {width - 1}"
     )
-    return [positions_of_ones(cell, row.place) for cell, row in zip(cells, rows, strict=True)]
+    return [positions_of_ones(cell, row.place) for cell, row in zip(cells, rows, strict=True)], width
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labels: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bertsmith.datasets.column_names import show_columns
+from bertsmith.datasets.column_names import TEXT_COLUMNS, plain_name, show_columns
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.datasets.values import brief, looks_like_json
@@ -32,9 +32,6 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.settings import require
 
 ID_COLUMNS = "id _id docid doc_id docno pid passage_id qid query_id num".split()
-TEXT_COLUMNS = (
-    "text passage contents content body abstract document paragraph sentence query question message comment".split()
-)
 TITLE_COLUMN = "title"
 
 JUDGED_BY = ("ids", "places")
@@ -223,8 +220,8 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
     first = next(rows, None)
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
-    columns = {name.strip().lower(): name for name in first.values}
-    text = text_column or _first_of(TEXT_COLUMNS, columns) or columns.get(TITLE_COLUMN)
+    columns = {plain_name(name): name for name in first.values}
+    text = text_column or _first_of(TEXT_COLUMNS, columns)
     if text is None or text not in first.values:
         raise InputError(
             expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",

@@ -58,6 +58,7 @@ def read_examples(
     scheme: str = "",
     map_labels: LabelMap | None = None,
     known: Sequence[str] = (),
+    ones: int | None = None,
 ) -> ExampleFile:
     """The examples of a task in a file; skipped rows are listed on stderr.
 
@@ -68,6 +69,7 @@ def read_examples(
         scheme: of the tags that marked spans are read as; by default IOB2.
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
         known: the labels of the task or model, whose spelling the labels of the file get.
+        ones: see `read_texts`.
 
     Raises:
         InputError: the file is not for this task, or a row is invalid; the message names file and row.
@@ -136,6 +138,7 @@ def read_examples(
             target=target,  # type: ignore[arg-type]
             skip_unlabelled=columns.skip_unlabelled,
             encoding=encoding,
+            ones=ones,
         )
     warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:
@@ -197,7 +200,8 @@ def read_task(
     train = train or bundled_examples(name)
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
-    everything = read_examples(name, train, columns, training=True, map_labels=map_labels).examples
+    train_file = read_examples(name, train, columns, training=True, map_labels=map_labels)
+    everything = train_file.examples
     digests = {"train": _digest(train)}
     chosen = columns or ColumnSettings()
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
@@ -219,6 +223,7 @@ def read_task(
             scheme=spec.scheme,
             map_labels=map_labels if form == name else None,
             known=spec.labels if form == name else (),
+            ones=train_file.ones,
         ).examples
         digests["dev"] = _digest(dev)
         if digests["dev"] == digests["train"]:

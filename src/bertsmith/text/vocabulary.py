@@ -206,6 +206,13 @@ def lost_letter_marks(vocabulary: Vocabulary) -> str | None:
 
 
 def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPieces, source: str) -> None:
+    missing = [piece for piece in special if piece and piece not in index]
+    if missing:
+        raise VocabularyError(
+            expected=f"a vocabulary, one piece per line, with {' '.join(filter(None, special))} in {source}",
+            found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
+            fix="name the vocab.txt of a model, or learn one from text with `bertsmith vocab`",
+        )
     # What is wrong is looked for only if something is.
     for id, piece in enumerate(() if _is_sound(pieces, index) else pieces):
         if piece == "":
@@ -226,13 +233,6 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
                 found=f"{piece!r} as piece {id}",
                 fix="remove it",
             )
-    missing = [piece for piece in special if piece and piece not in index]
-    if missing:
-        raise VocabularyError(
-            expected=f"{' '.join(filter(None, special))} in {source}",
-            found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
-            fix="use the vocab.txt of the model, or train one with `bertsmith vocab`",
-        )
 
 
 def _is_sound(pieces: tuple[str, ...], index: dict[str, int]) -> bool:
