@@ -113,7 +113,7 @@ def test_labels_of_another_tool_go_along(tmp_path: Path) -> None:
 
 
 @needs_onnx
-def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path) -> None:
+def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "sentences"
     save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}), trained=())
     (source / "bertsmith.json").unlink()
@@ -121,8 +121,9 @@ def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path) -> None:
     (source / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}', encoding="utf-8")
-    for to in ("onnx", "huggingface"):
-        export(source, tmp_path / to, to=to)
+    monkeypatch.setattr("bertsmith.checkpoints.hub.resolve", lambda name, **_: source)  # the local copy of a hub id
+    for to, name in (("onnx", source), ("huggingface", source), ("huggingface", "someone/sentences")):
+        export(name, tmp_path / to, to=to, replace=True)
         assert json.loads((tmp_path / to / "modules.json").read_text(encoding="utf-8")) == modules
         assert (tmp_path / to / "1_Pooling" / "config.json").read_bytes() == (
             source / "1_Pooling" / "config.json"

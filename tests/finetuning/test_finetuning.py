@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -572,6 +573,26 @@ def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_p
     tags = TaskData(train=examples_of("tags", 24), dev=[])
     job = FinetuningJob.prepare(base, SPECS["tags"], tags, SETTINGS, RecipeSettings())
     assert job.training.steps == int(len(job.train) / 8 * 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epochs": 1.0}, "only 2 steps: so few train nothing; raise --epochs or lower --batch-size"),
+        ({"epochs": 1.0, "start": "linear", "reads": "mean"}, "so few can make the model worse than its linear start;"),
+        ({"epochs": 1.0, "freeze": "body"}, None),
+        ({"epochs": 5.0}, None),
+    ],
+)
+def test_a_line_says_that_a_training_has_too_few_steps(
+    settings: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    data = TaskData(train=examples_of("single", 32), dev=())
+    chosen = FinetuningSettings(batch_size=16, device="cpu", precision="fp32", **settings)
+    job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), SPECS["single"], data, chosen, RecipeSettings())
+    lines = [line for line in opening_lines(job) if line.startswith("only ")]
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from bertsmith.datasets.values import brief
 from bertsmith.errors import nearest
 
 SHOWN_COLUMNS = 12  # in a message
-# Where a record needs one text, as in search, the first of these that it has; titles are parts of other texts.
 TEXT_COLUMNS = (
-    "text passage contents content body abstract document paragraph sentence query question message comment review "
-    "comment_text tweet post utterance claim text1 text_a sentence1 sentence_a premise question1 title headline"
+    "text sentence query question message review comment comment_text content tweet post body document utterance claim "
+    "text1 text_a sentence1 sentence_a premise question1 title headline"
 ).split()
+# Of records that are searched; a record has the first of these, so that its longest text is found.
+PASSAGE_COLUMNS = ["text", *"passage contents content body abstract document paragraph".split(), *TEXT_COLUMNS]
 PAIR_COLUMNS = (
     ("text", "text2"),
     ("text", "text_pair"),

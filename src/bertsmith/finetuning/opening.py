@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from bertsmith.finetuning.training import FinetuningJob
 
 
+_FEWEST_STEPS = 10  # fewer hardly move a model in the right direction, and their warm-up is no warm-up
+
+
 def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
     base = job.first_model(seed=0, mapped=True)
@@ -23,6 +26,9 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
+    if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
+        harm = "can make the model worse than its linear start" if job.settings.start == "linear" else "train nothing"
+        lines.append(f"only {steps}: so few {harm}; raise --epochs or lower --batch-size")
     lines += cut_lines(job)
     windows, of_epoch = len(job.train), job.epoch_units()
     if windows > of_epoch:

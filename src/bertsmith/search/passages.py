@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bertsmith.datasets.column_names import TEXT_COLUMNS, plain_name, show_columns
+from bertsmith.datasets.column_names import PASSAGE_COLUMNS, plain_name, show_columns
 from bertsmith.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.datasets.tables import SUFFIXES, read_table
 from bertsmith.datasets.values import brief, looks_like_json
@@ -221,7 +221,7 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
     columns = {plain_name(name): name for name in first.values}
-    text = text_column or _first_of(TEXT_COLUMNS, columns)
+    text = text_column or _first_of(PASSAGE_COLUMNS, columns)
     if text is None or text not in first.values:
         raise InputError(
             expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
