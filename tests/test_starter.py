@@ -56,6 +56,12 @@ def test_it_has_learned_english(model):
     assert "hand" in guesses or "arm" in guesses
 
 
+def test_no_character_of_ascii_is_unknown_to_it(model):
+    characters = [chr(code) for code in range(33, 127)]
+    texts = [f"{character} a{character}b {character}{character}" for character in characters]
+    assert [text for text in texts if "[UNK]" in model.tokenizer.tokenize(text)] == []
+
+
 def test_its_vectors_know_which_sentences_are_alike(model):
     vectors = model.embed(["The ship sailed at dawn.", "At sunrise the vessel left.", "She baked a loaf of bread."])
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
