@@ -31,8 +31,8 @@ from harness import RESULTS, machine, machine_label, ratio_summary, write_result
 from peer_finetuning import Peer
 
 from bertsmith.files import read_json
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.answers import squad_scores
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.labels import CLASS_METRICS

@@ -27,10 +27,10 @@ from torch import Tensor
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json_lines
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.merging import average_of
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.settings import split_settings

@@ -47,10 +47,10 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.baselines import baselines_of
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.settings import split_settings

@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.progress import quiet

@@ -45,9 +45,9 @@ from bertsmith.library.training import pretrain
 from bertsmith.model.layers import initialize, linear
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.pretraining import initialization, masking, run, workload
+from bertsmith.pretraining.batch import PretrainingBatch
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
 from bertsmith.pretraining.held_out_scores import HeldOutRows
-from bertsmith.pretraining.micro_batches import PretrainingBatch
 from bertsmith.pretraining.stream import Documents, PretrainingStream
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.progress import quiet

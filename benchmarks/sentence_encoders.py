@@ -42,8 +42,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 import bertsmith
 from bertsmith.datasets.examples import SIMILARITY, TextExample
 from bertsmith.datasets.glue import glue_task, read_glue
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.library.retrieval import score_searches
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines

@@ -23,8 +23,8 @@ from harness import machine, machine_label, write_result
 from pretraining_gain import add_training_options, parts_of, without_folders
 
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator

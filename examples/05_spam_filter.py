@@ -9,12 +9,12 @@ import tempfile
 from pathlib import Path
 
 from base_models import base_of_presets, options
+from bertsmith.finetuning.training import FinetuningJob
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.task_data.split import TaskData
 from bertsmith.task_data.task_files import read_task

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_presets, options
+from bertsmith.finetuning.training import FinetuningJob
 from sklearn.linear_model import LogisticRegression
 
 from bertsmith import quiet
@@ -20,7 +21,6 @@ from bertsmith.datasets.examples import TextExample
 from bertsmith.documents.sentences import split_sentences
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.task_data.split import TaskData
 from bertsmith.task_data.task_files import read_task

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_language, options
+from bertsmith.finetuning.training import FinetuningJob
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
@@ -25,7 +26,6 @@ from bertsmith.datasets.words import words_of
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.task_data.split import TaskData
 from bertsmith.tasks.tagging import TaggingTask

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 from base_models import base_of_presets, options
+from bertsmith.finetuning.training import FinetuningJob
 from torch import Tensor, nn
 
 import bertsmith
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.task_data.split import TaskData, split_dev

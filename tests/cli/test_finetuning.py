@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.model_files.metadata import ModelMetadata
 from bertsmith.processor import packs_bf16
 from bertsmith.tasks import named_tasks

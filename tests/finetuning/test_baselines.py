@@ -19,9 +19,9 @@ from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning import cheaper
 from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.ensemble import load_ensemble
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.labelled import evaluate

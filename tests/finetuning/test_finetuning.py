@@ -16,12 +16,11 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning import training
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.opening import opening_lines
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.tuning import search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
@@ -208,7 +207,7 @@ def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all
 ) -> None:
     scores = iter((0.25, 0.75, 0.5))
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
-    monkeypatch.setattr(training, "judge", _scripted(training.judge, scores))
+    monkeypatch.setattr(FinetuningJob, "judge", _scripted(FinetuningJob.judge, scores))
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
     recipe = RecipeSettings(learning_rate=4e-5)

@@ -15,12 +15,11 @@ from torch import Tensor
 from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning import merging, training
-from bertsmith.finetuning.judging import judge
+from bertsmith.finetuning import merging
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.merging import average_of
 from bertsmith.finetuning.run import summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune
 from bertsmith.results.finished_run import kept_scores
@@ -134,7 +133,10 @@ def test_a_stopped_last_training_resumes_to_the_same_model(run: Path, base: str,
 def test_the_model_that_was_scored_is_written_where_all_trainings_on_all_examples_collapse(
     base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "judge", lambda job, *given: judge(job, *given)._replace(collapsed=job.dev is None))
+    judge = FinetuningJob.judge
+    monkeypatch.setattr(
+        FinetuningJob, "judge", lambda job, *given: judge(job, *given)._replace(collapsed=job.dev is None)
+    )
     report = finetune(base, "classification", tmp_path / "run", train=mails, seeds=2, **OPTIONS).report
     assert report["best"] == "average"
     assert "trained_on_all" not in report

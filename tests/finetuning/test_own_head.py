@@ -17,9 +17,9 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead

@@ -22,11 +22,11 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json
 from bertsmith.finetuning import linear_start
 from bertsmith.finetuning.base_model import require_base
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.recipes import Situation, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.own_head import OwnHead

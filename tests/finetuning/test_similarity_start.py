@@ -12,6 +12,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.linear_start import (
     MOST_PROBED,
     LinearStart,
@@ -20,7 +21,6 @@ from bertsmith.finetuning.linear_start import (
     similarity_directions,
 )
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.heads.row_vectors import compared
 from bertsmith.randomness import generator
 from bertsmith.task_data.split import TaskData

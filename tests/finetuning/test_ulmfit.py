@@ -14,10 +14,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
 from bertsmith.heads.models import EncoderForTask

@@ -16,8 +16,8 @@ from bertsmith.datasets.examples import Example, TextExample, TripletExample
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.heads.vector_losses import VectorLoss

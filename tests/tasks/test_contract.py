@@ -15,9 +15,9 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.vector_workload import VectorTraining
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask

@@ -9,8 +9,8 @@ import pytest
 from bertsmith.datasets.examples import FORMS
 from bertsmith.datasets.glue import GLUE
 from bertsmith.errors import InputError
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.task_data import glue_tests, task_files
 from bertsmith.tasks import named_tasks

@@ -12,8 +12,8 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import CheckpointError
 from bertsmith.export.conversion import export
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder

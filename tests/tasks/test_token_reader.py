@@ -13,10 +13,10 @@ from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.conversion import export
 from bertsmith.finetuning.base_model import require_divisible
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.heads.models import EncoderForTask
 from bertsmith.inference.loading import load_predictor

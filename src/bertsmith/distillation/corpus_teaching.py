@@ -21,7 +21,7 @@ from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Trace
 from bertsmith.model.our_names import PROJECTION
-from bertsmith.pretraining.micro_batches import PretrainingBatch
+from bertsmith.pretraining.batch import PretrainingBatch
 from bertsmith.settings import require
 from bertsmith.tasks.soft_targets import divergence
 from bertsmith.training.teaching import Teaching

@@ -25,10 +25,10 @@ from bertsmith.distillation.task_teaching import TaskTeaching, comparable, state
 from bertsmith.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.encoding.units import Logits
 from bertsmith.files import digest_bytes
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.finetuning.recipes import reads_of_run, resolved, situation_of
 from bertsmith.finetuning.run import FinetuningResult, finetune
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import require_new_or_started
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.processes.distributed import (

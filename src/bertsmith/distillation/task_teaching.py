@@ -27,7 +27,7 @@ from bertsmith.tasks.task import with_loss
 from bertsmith.training.teaching import Teaching
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.training import FinetuningJob
+    from bertsmith.finetuning.job import FinetuningJob
 
 
 class TaskTeaching(Teaching):

@@ -28,7 +28,7 @@ from bertsmith.heads.models import PreTrainingOutput
 from bertsmith.heads.row_vectors import mean_of_rows
 from bertsmith.metrics.vectors import principal_axes, unit
 from bertsmith.model.our_names import PREFIX
-from bertsmith.pretraining.micro_batches import PretrainingBatch
+from bertsmith.pretraining.batch import PretrainingBatch
 from bertsmith.processes.sharding import whole_parameters
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator

@@ -27,7 +27,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.encoders.lstm_dropout import LstmDropout
 from bertsmith.encoders.without_attention import TABLE_PARTS, ConfigWithoutAttention, EncoderWithoutAttention, lstm_rows
 from bertsmith.errors import nearest
 from bertsmith.model.batch import Batch, Read
@@ -133,6 +132,64 @@ class AwdLstmConfig(ConfigWithoutAttention):
         return count + (self.vocab_size if heads else 0)
 
 
+class AwdLstmDropout:
+    """The five masks of one forward pass, which are sampled once and apply to any part of the rows.
+
+    Source: Merity, Keskar and Socher (2018), section 4.
+
+    Args:
+        noise: without it nothing is dropped.
+        dtype: of the activations.
+    """
+
+    def __init__(self, config: AwdLstmConfig, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> None:
+        self._noise, self._dtype, self._rate = noise, dtype, config.weight_dropout_prob
+        self._weights: dict[int, Tensor] = {}
+        rows, inner = batch.num_rows, range(1, config.num_hidden_layers)
+        self._types = self._mask(config.embedding_dropout_prob, rows, config.vocab_size)
+        self._features = [self._mask(config.input_dropout_prob, rows, config.hidden_size)]
+        self._features += [self._mask(config.hidden_dropout_prob, rows, config.intermediate_size) for _ in inner]
+        self._output = self._mask(config.output_dropout_prob, rows, config.hidden_size)
+
+    def _mask(self, rate: float, rows: int, width: int) -> Tensor | None:
+        """0 where an element is dropped, and what makes up for it elsewhere: [rows, width]."""
+        if self._noise is None or not rate:
+            return None
+        return self._noise.keep(rate, [width] * rows, self._dtype).view(rows, width) / (1 - rate)
+
+    def words(self, x: Tensor, batch: Batch) -> Tensor:
+        """Word vectors [T, D] without those of dropped types."""
+        if self._types is None:
+            return x
+        return x * self._types[_rows_of(batch.lengths, range(batch.num_rows), x), batch.token_ids].unsqueeze(1)
+
+    def features(self, layer: int, x: Tensor, lengths: Sequence[int], rows: Sequence[int]) -> Tensor:
+        """The input of a layer, for sequences with these numbers in the batch."""
+        return _with_mask(x, self._features[layer], lengths, rows)
+
+    def output(self, x: Tensor, lengths: Sequence[int], rows: Sequence[int]) -> Tensor:
+        """The output of the last layer."""
+        return _with_mask(x, self._output, lengths, rows)
+
+    def weight(self, layer: int, weight: Tensor) -> Tensor | None:
+        """The matrix between hidden states of a layer, with the mask of the step; None without dropout."""
+        if self._noise is None or not self._rate:
+            return None
+        if layer not in self._weights:
+            kept = self._noise.keep_in_step(self._rate, f"weights of layer {layer}", weight.numel(), weight.dtype)
+            self._weights[layer] = kept.view_as(weight) / (1 - self._rate)
+        return weight * self._weights[layer]
+
+
+def _with_mask(x: Tensor, mask: Tensor | None, lengths: Sequence[int], rows: Sequence[int]) -> Tensor:
+    return x if mask is None else x * mask[_rows_of(lengths, rows, x)]
+
+
+def _rows_of(lengths: Sequence[int], rows: Sequence[int], x: Tensor) -> Tensor:
+    """The number of the sequence of each token, int64 [T]."""
+    return torch.from_numpy(np.repeat(np.asarray(rows), lengths)).to(x.device)
+
+
 class AwdLstmModel(EncoderWithoutAttention):
     """Word vectors, LSTM layers and a pooler.
 
@@ -168,7 +225,7 @@ class AwdLstmModel(EncoderWithoutAttention):
     ) -> tuple[list[Tensor], Tensor]:
         """The hidden states before dropout, those of the inner layers [T, C], and the output after it."""
         dtype = dtype or self.word_table.dtype
-        drops = LstmDropout(self.config, batch, noise, dtype)
+        drops = AwdLstmDropout(self.config, batch, noise, dtype)
         embedded = drops.words(F.embedding(batch.token_ids, self.word_table).to(dtype), batch)
         before = self._first_states(memory)
         early = self._early_lengths(batch.lengths)
@@ -209,7 +266,7 @@ class AwdLstmModel(EncoderWithoutAttention):
         lengths: tuple[int, ...],
         rows: Sequence[int],
         states: Sequence[State | None],
-        drops: LstmDropout,
+        drops: AwdLstmDropout,
     ) -> tuple[list[Tensor], list[State]]:
         """The hidden states of each layer before dropout, and their last states.
 
@@ -231,7 +288,7 @@ class AwdLstmModel(EncoderWithoutAttention):
         lengths: tuple[int, ...],
         early: tuple[int, ...],
         states: Sequence[State | None],
-        drops: LstmDropout,
+        drops: AwdLstmDropout,
     ) -> tuple[list[Tensor], list[State]]:
         """As `_read`, without gradients for the first `early` tokens that are read of each row."""
         of_row, of_early = np.asarray(lengths), np.asarray(early)

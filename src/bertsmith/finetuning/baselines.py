@@ -37,7 +37,7 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
 from bertsmith.results.baseline_lines import (

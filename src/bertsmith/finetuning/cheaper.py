@@ -10,7 +10,7 @@ from bertsmith.baselines.text_cosine import write_text_cosine
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.finetuning.baselines import Baselines
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 from bertsmith.model.our_names import APART
 from bertsmith.model_files.metadata import NGRAM_ENCODER, ModelMetadata
 from bertsmith.results.baseline_lines import (

@@ -22,7 +22,6 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines
-from bertsmith.finetuning.judging import judge
 from bertsmith.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.progress import warn
 from bertsmith.results.comparison import LEVEL, Lines, paired
@@ -31,7 +30,7 @@ from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.task import TaskSpec
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.training import FinetuningJob
+    from bertsmith.finetuning.job import FinetuningJob
 
 Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
 Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
@@ -110,7 +109,7 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
     folder = averaged_weights(job, best.folder, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
-    found = judge(job, model, Rank())
+    found = job.judge(model, Rank())
     out.mkdir(exist_ok=True)
     job.write_predictions(out / PREDICTIONS_FILE, found.predictions)
     result = dataclasses.replace(

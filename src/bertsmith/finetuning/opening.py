@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from bertsmith.progress import counted
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.training import FinetuningJob
+    from bertsmith.finetuning.job import FinetuningJob
 
 
 _FEWEST_STEPS = 10  # fewer hardly move a model in the right direction, and their warm-up is no warm-up

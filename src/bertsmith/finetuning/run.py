@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import write_json, write_text
+from bertsmith.finetuning.job import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.finetuning.merging import (
     Kept,
     Refit,
@@ -34,7 +35,6 @@ from bertsmith.finetuning.merging import (
 )
 from bertsmith.finetuning.opening import cut_lines, opening_lines, options_of
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.processes.distributed import (

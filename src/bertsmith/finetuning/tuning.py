@@ -22,8 +22,8 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
-from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.locks import require_unused
 from bertsmith.processes.distributed import (

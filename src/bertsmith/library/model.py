@@ -6,6 +6,7 @@ All methods of a model share one copy of its weights. Methods may be called from
 """
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -275,7 +276,7 @@ class Model:
     def rerank_with_vectors(self, query: str, passages: Sequence[str]) -> list[tuple[float, Vectors | None]]:
         """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs."""
         self._require("rerank")
-        return rerank_passages(self, self._predictor, query, passages)
+        return rerank_passages(functools.partial(self.embed, normalize=True), self._predictor, query, passages)
 
     def remark(self, ability: str, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
         """A sentence to read with the answers of a method, as the commands print it; "" if there is none.

@@ -1,6 +1,6 @@
 """Two texts at a time: `Model.rerank` and `Model.next_sentence`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bertsmith.inference.pair_scorer import PairScorer
@@ -9,14 +9,16 @@ from bertsmith.inference.pretraining_heads import Continuation, PretrainedPredic
 from bertsmith.library.inputs import checked_pairs, checked_text, checked_texts, cut_counts, silently, warn_cut
 
 if TYPE_CHECKING:
-    from bertsmith.library.model import Model
     from bertsmith.metrics.vectors import Vectors
 
 
 def rerank_passages(
-    model: "Model", predictor: Predictor | None, query: str, passages: Sequence[str]
+    embed: "Callable[[list[str]], Vectors]", predictor: Predictor | None, query: str, passages: Sequence[str]
 ) -> "list[tuple[float, Vectors | None]]":
     """The score of each passage: of a model of pairs, or, where there is no predictor, its cosine, with its vector.
+
+    Args:
+        embed: returns vectors of length 1.
 
     Raises:
         InputError: a text has the wrong type.
@@ -25,7 +27,7 @@ def rerank_passages(
     if not passages:
         return []
     if predictor is None:
-        vectors = model.embed([query, *passages], normalize=True)
+        vectors = embed([query, *passages])
         # Not a matrix product: its last digits depend on the position of a row.
         scores = (vectors[1:] * vectors[0]).sum(axis=1)
         return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]

@@ -11,6 +11,7 @@ from bertsmith.datasets.examples import PAIRS, TRIPLETS
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
+from bertsmith.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.finetuning.recipes import (
     FINETUNING_RECIPES,
     SETFIT,
@@ -23,7 +24,6 @@ from bertsmith.finetuning.recipes import (
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import search_folder, tune
 from bertsmith.heads.own_head import OwnHead
 from bertsmith.library.inputs import require_path

@@ -7,7 +7,7 @@ rows are next to it.
 N rows, T tokens, M predicted positions, V vocabulary.
 """
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from bertsmith.pretraining.targets import Targets
 from bertsmith.randomness import Words
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
-if TYPE_CHECKING:
-    from bertsmith.pretraining.settings import PretrainingDataSettings
-
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -30,10 +27,38 @@ _POSITION = np.uint64(LONGEST - 1)
 _NO_UNIT = np.uint64(2**64 - 1)
 
 
+class MaskSettings(Protocol):
+    """The settings that say what is masked; `PretrainingDataSettings` documents and checks them."""
+
+    @property
+    def masked_share(self) -> float:
+        """Fraction of the tokens of a row to predict."""
+
+    @property
+    def most_predictions(self) -> int:
+        """Maximum predictions per row."""
+
+    @property
+    def mask_share(self) -> float:
+        """Fraction of the predicted tokens that become [MASK]."""
+
+    @property
+    def keep_share(self) -> float:
+        """Fraction that stays unchanged."""
+
+    @property
+    def whole_word(self) -> bool:
+        """Whether all pieces of a word are masked together."""
+
+    @property
+    def segmented(self) -> tuple[str, ...]:
+        """Languages whose words are found by a segmenter."""
+
+
 class Masker:
     """Masks rows according to the settings; holds the data needed from the vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> None:
+    def __init__(self, vocabulary: Vocabulary, settings: MaskSettings) -> None:
         self.settings = settings
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)

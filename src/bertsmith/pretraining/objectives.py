@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertsmith.pretraining.masking import Masker
+from bertsmith.pretraining.masking import Masker, MaskSettings
 from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single, walk_twice
 from bertsmith.pretraining.targets import (
     FindTargets,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertsmith.heads.models import PreTrainingOutput
-    from bertsmith.pretraining.micro_batches import PretrainingBatch
-    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.pretraining.batch import PretrainingBatch
 
 # Added to the number of predictions, as in the original, to avoid a division by zero.
 MASK_COUNT_EPSILON = 1e-5
@@ -115,7 +114,7 @@ class Objective:
     shortest_document: int = 1
     positive_pairs: str | None = None
     relation: str = FOLLOWS
-    find_targets: "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]"
+    find_targets: Callable[[Vocabulary, MaskSettings], FindTargets]
     masks: bool = False
     is_causal: bool = False
     repeats_text: bool = False
@@ -184,11 +183,11 @@ class Objective:
         return {f"{name}_perplexity": float(np.exp(loss)) for name, loss in losses.items() if loss is not None}
 
 
-def _masked(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+def _masked(vocabulary: Vocabulary, settings: MaskSettings) -> FindTargets:
     return Masker(vocabulary, settings).mask_rows
 
 
-def _always(find: FindTargets) -> "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]":
+def _always(find: FindTargets) -> Callable[[Vocabulary, MaskSettings], FindTargets]:
     """For targets that depend neither on the vocabulary nor on the settings."""
     return lambda vocabulary, settings: find
 

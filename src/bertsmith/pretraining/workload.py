@@ -22,8 +22,9 @@ from bertsmith.corpus.frequencies import entropy
 from bertsmith.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.model.noise import Noise, noise_for
+from bertsmith.pretraining.batch import PretrainingBatch
 from bertsmith.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
-from bertsmith.pretraining.micro_batches import PretrainingBatch, RowsWithTargets
+from bertsmith.pretraining.micro_batches import RowsWithTargets
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.segmented_words import LANGUAGES
 from bertsmith.pretraining.settings import PretrainingDataSettings

@@ -18,10 +18,10 @@ from bertsmith.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.datasets.labels import labels_of
 from bertsmith.encoders.without_attention import ConfigWithoutAttention
 from bertsmith.errors import CheckpointError
+from bertsmith.finetuning.job import BaseModel
 from bertsmith.finetuning.recipes import PAIRS_RUN, SETFIT, Situation
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import BaseModel
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 from bertsmith.settings import require

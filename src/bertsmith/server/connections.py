@@ -16,6 +16,7 @@ import errno
 import os
 import socket
 import time
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -26,6 +27,13 @@ from bertsmith.server.prometheus import Metrics
 
 if os.name == "posix":
     import resource
+
+# Of ASGI applications.
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOK_SECONDS = 0.25  # between looks at a half-closed connection

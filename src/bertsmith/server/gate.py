@@ -2,24 +2,18 @@
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from bertsmith.server.connections import EXTRA
+from bertsmith.server.connections import EXTRA, Application, Message, Receive, Scope, Send
 from bertsmith.server.refusal import RefusalError, refused
 
 if TYPE_CHECKING:
     from bertsmith.server.host_header import AllowedHosts
     from bertsmith.server.routes import Endpoint
     from bertsmith.server.service import Service
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MISTAKE = "internal server error; the details are in the server's log"
 # Browsers ask for these by themselves.

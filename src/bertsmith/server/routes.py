@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from bertsmith.errors import BertsmithError
 from bertsmith.server import answer_size, language_schemas, schemas
 from bertsmith.server.abilities import EMBED_IDS
-from bertsmith.server.connections import ABORT
-from bertsmith.server.gate import Receive, Scope, Send
+from bertsmith.server.connections import ABORT, Receive, Scope, Send
 from bertsmith.server.held import Lease
 from bertsmith.server.queue import Work
 from bertsmith.server.refusal import ClientGoneError, RefusalError, json_bytes

@@ -14,7 +14,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.hub import model_name
@@ -22,11 +22,11 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.special_pieces import with_special_pieces
 from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
-from bertsmith.finetuning.judging import judge
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, require_last, unless_new
 from bertsmith.finetuning.vector_workload import workload_of
 from bertsmith.heads.models import EncoderForTask
@@ -55,8 +55,25 @@ if TYPE_CHECKING:
 
 BaseModel: TypeAlias = "Path | str | ModelFolder | FinetuningJob"
 
+_JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
 # Settings that do not change a training, so a resumed run may have others.
 WITHOUT_EFFECT = ("run.baselines", "run.merge", "run.refit")
+
+
+class Judged(NamedTuple):
+    """What dev examples say about a model.
+
+    Attributes:
+        spec: the spec of the task, with the values that are fitted to dev examples.
+        scores: of the dev examples; empty without any.
+        collapsed: whether the model gives the same answer to every example.
+        predictions: for the dev examples; None without any.
+    """
+
+    spec: TaskSpec
+    scores: Mapping[str, float]
+    collapsed: bool
+    predictions: Sequence[Prediction] | None
 
 
 class FinetuningJob:
@@ -321,7 +338,7 @@ class FinetuningJob:
         )
         with divergence_in_words(self.runtime.precision):
             outcome = train(workload, training, run, rank=rank, label=label)
-            judged = judge(self, workload.model, rank)
+            judged = self.judge(workload.model, rank)
         result = SeedResult(
             seed=seed,
             scores=judged.scores,
@@ -342,6 +359,38 @@ class FinetuningJob:
             return dataclasses.asdict(result)
 
         return SeedResult(**result_of_first_rank(finish, rank))
+
+    def judge(self, model: EncoderForTask, rank: Rank) -> Judged:
+        """What the dev examples say about a model; without any, only whether it collapsed.
+
+        Args:
+            rank: this process among those that hold the model together.
+        """
+        model.eval()
+        # In fp32, like evaluation and prediction, so that they reproduce what is fitted and reported here.
+        exact = choose(self.runtime.device, "fp32")
+        if self.dev is None:
+            collapsed = not self.head.is_vector and self._is_one_answer(model, exact, rank)
+            return Judged(self.task.spec, {}, collapsed, None)
+        logits = task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
+        predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
+        spec = self.task.tuned(self.data.dev, predictions)
+        if spec != self.task.spec:
+            predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+        predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
+        scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
+        collapsed = self.task.is_collapsed(predictions, self.data.dev)
+        if collapsed and self.keep == "last":
+            # Few dev examples may all deserve the same answer; the training examples hardly do.
+            collapsed = self._is_one_answer(model, exact, rank)
+        return Judged(spec, scores, collapsed, predictions)
+
+    def _is_one_answer(self, model: EncoderForTask, runtime: Runtime, rank: Rank) -> bool:
+        """Whether the model gives the same answer to all of the first training examples."""
+        examples = self.data.train[:_JUDGED]
+        features = self.task.encode(examples, self.tokenizer)
+        logits = task_logits(model, features, runtime, self.settings.micro_tokens, rank=rank)
+        return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
 
     @staticmethod
     def _finished(path: Path) -> dict[str, Any]:
@@ -402,7 +451,7 @@ class FinetuningJob:
     @property
     def _chooses_step(self) -> bool:
         """Whether the dev examples choose among the evaluations of a training."""
-        return self.training.keep_best is not None and (self.training.evaluate_every or 0) < self.training.steps
+        return self.training.keep_best is not None and (self.training.evaluate_every or 0) < (self.training.steps or 0)
 
     def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
         """Writes predictions on the dev examples next to their gold labels; nothing for None."""
