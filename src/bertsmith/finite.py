@@ -32,9 +32,9 @@ def without_nan(value: Any) -> Any:
     {'a': [1.5, None], 'b': 'x'}
     """
     if isinstance(value, Mapping):
-        return {key: without_nan(one) for key, one in value.items()}
+        return {key: without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [without_nan(one) for one in value]
+        return [without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -42,9 +42,9 @@ class FileKind:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
         start = head.removeprefix(_BYTE_ORDER_MARK).lstrip().lower()
-        known = [one.lower() for one in self.starts]
-        is_start = not known or start.startswith(tuple(known)) or any(one.startswith(start) for one in known)
-        is_found = all(one in head for one in self.holds) and re.search(self.matches, head.replace(b"\0", b""))
+        known = [sign.lower() for sign in self.starts]
+        is_start = not known or start.startswith(tuple(known)) or any(sign.startswith(start) for sign in known)
+        is_found = all(sign in head for sign in self.holds) and re.search(self.matches, head.replace(b"\0", b""))
         return not head or (is_start and bool(is_found))
 
 

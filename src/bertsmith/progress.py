@@ -73,7 +73,7 @@ def recorded_warnings() -> Iterator[list[str]]:
         yield lines
     finally:
         with _lock:
-            _recorded[:] = [one for one in _recorded if one is not lines]
+            _recorded[:] = [recorded for recorded in _recorded if recorded is not lines]
 
 
 def visible(text: str) -> str:
@@ -83,7 +83,7 @@ def visible(text: str) -> str:
     red: \x1b[31m\x0a\u202e
     """
     return _CONTROLS.sub(
-        lambda found: f"\\u{ord(found[0]):04x}" if found[0] > "\xff" else f"\\x{ord(found[0]):02x}", text
+        lambda match: f"\\u{ord(match[0]):04x}" if match[0] > "\xff" else f"\\x{ord(match[0]):02x}", text
     )
 
 

@@ -133,8 +133,8 @@ def resolve(
         wanted = [*TEXT_FILES, *patterns, *(f"{_MODULE}{name}" for name in patterns)]
         folder = _fetch(str(source), wanted, cache, endpoint, revision, offline)
         is_whole = (folder / "config.json").is_file()
-        places = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
-        if any((place / name).exists() for place in places for name in WEIGHT_FILES):
+        candidates = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
+        if any((candidate / name).exists() for candidate in candidates for name in WEIGHT_FILES):
             return folder
     absent = [name for name in ("config.json", "model.safetensors") if not (folder / name).exists()]
     raise InputError(

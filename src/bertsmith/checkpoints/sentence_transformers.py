@@ -104,18 +104,18 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         return None
     encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
     for module in modules_of(folder):
-        kind, place = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
+        kind, module_folder = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
         kinds.append(kind)
         if kind == "Transformer":
-            encoder = place
+            encoder = module_folder
         elif kind == "StaticEmbedding":
-            encoder, pooling = place, "mean"
+            encoder, pooling = module_folder, "mean"
         elif not pooled:
             continue
         elif kind == "Pooling":
-            pooling, includes_prompt = _pooling(place / "config.json")
+            pooling, includes_prompt = _pooling(module_folder / "config.json")
         elif kind == "Normalize":
-            require_usual(place / "config.json", read_object(place / "config.json"), _USUAL[kind])
+            require_usual(module_folder / "config.json", read_object(module_folder / "config.json"), _USUAL[kind])
             normalize = True
         elif kind not in _WITHOUT_EFFECT:
             raise CheckpointError(
@@ -235,7 +235,7 @@ def _without_trust(value: Any) -> Any:
     """The arguments without the permission to run code, which no file can give, and a pooler that plays no part."""
     if not isinstance(value, dict):
         return value
-    return {key: one for key, one in value.items() if key not in ("trust_remote_code", "add_pooling_layer")}
+    return {key: argument for key, argument in value.items() if key not in ("trust_remote_code", "add_pooling_layer")}
 
 
 def _kind(folder: Path, module: Mapping[str, Any], *, pooled: bool) -> str:

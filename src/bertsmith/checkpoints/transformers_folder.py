@@ -69,7 +69,7 @@ def opening_of(
         parts: see `ModelFolder.parts`.
     """
     tensors_of, declared = class_of(names, parts, metadata.task, metadata.reads), metadata.architecture or ""
-    of_others = next((one for one in _TASKS.values() if declared.endswith(f"For{one}")), "")
+    of_others = next((ending for ending in _TASKS.values() if declared.endswith(f"For{ending}")), "")
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):

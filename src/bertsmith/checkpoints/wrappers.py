@@ -19,23 +19,23 @@ def without_wrappers(stored: Mapping[str, Value], names: ParameterNames) -> tupl
     A prefix of an attribute is removed if all names have it and more names are known without it. Nothing is removed if
     two names would become the same.
     """
-    found = {".".join(part for part in name.split(".") if part not in _OF_TORCH): name for name in stored}
-    if len(found) < len(stored):
+    originals = {".".join(part for part in name.split(".") if part not in _OF_TORCH): name for name in stored}
+    if len(originals) < len(stored):
         return dict(stored), []
-    while len({name.partition(".")[0] for name in found}) == 1 and all("." in name for name in found):
-        shorter = {name.partition(".")[2]: original for name, original in found.items()}
-        if _known(shorter, names) <= _known(found, names):
+    while len({name.partition(".")[0] for name in originals}) == 1 and all("." in name for name in originals):
+        shorter = {name.partition(".")[2]: original for name, original in originals.items()}
+        if _known(shorter, names) <= _known(originals, names):
             break
-        found = shorter
-    removed = sorted({original.removesuffix(name) for name, original in found.items() if name != original})
+        originals = shorter
+    removed = sorted({original.removesuffix(name) for name, original in originals.items() if name != original})
     if not removed:
         return dict(stored), []
     prefix = removed[0] if len(removed) == 1 else ", ".join(f"{name}." for name in sorted(_OF_TORCH))
     return (
-        {name: stored[original] for name, original in found.items()},
+        {name: stored[original] for name, original in originals.items()},
         [f"names are read without the prefix {prefix!r} of a training wrapper"],
     )
 
 
-def _known(found: Mapping[str, str], names: ParameterNames) -> int:
-    return sum(names.from_huggingface(name, stored=found) is not None for name in found)
+def _known(originals: Mapping[str, str], names: ParameterNames) -> int:
+    return sum(names.from_huggingface(name, stored=originals) is not None for name in originals)

@@ -42,19 +42,19 @@ def ask(
     """
     from bertsmith.library.documents import ask_document
 
-    found = ask_document(
+    answered = ask_document(
         model, file, questions, top=top, encoding=encoding, device=device, precision=precision, products=products
     )
-    for one in found:
+    for question in answered:
         if json:
-            print_json(one.to_dict())
+            print_json(question.to_dict())
         else:
-            if len(found) > 1:
-                say(one.question)
-            for line in one.lines():
+            if len(answered) > 1:
+                say(question.question)
+            for line in question.lines():
                 say(line)
-        if one.cut_tokens:
-            note(f"tokens truncated from {one.question[:40]!r}: {one.cut_tokens}")
+        if question.cut_tokens:
+            note(f"tokens truncated from {question.question[:40]!r}: {question.cut_tokens}")
 
 
 def rank(
@@ -81,14 +81,14 @@ def rank(
     """
     from bertsmith.library.documents import rank_sentences
 
-    found = rank_sentences(
+    ranked = rank_sentences(
         model, file, label, form=form, device=device, precision=precision, products=products, **given(values)
     )
     if json:
-        for one in found[:top]:
-            print_json(one.to_dict())
+        for sentence in ranked[:top]:
+            print_json(sentence.to_dict())
     else:
-        rows = [(f"{one.probability:.4f}", one.sentence, one.text) for one in found[:top]]
+        rows = [(f"{sentence.probability:.4f}", sentence.sentence, sentence.text) for sentence in ranked[:top]]
         print_table(("probability", "number", "sentence"), rows)
-    cut = [one.cut_tokens for one in found if one.cut_tokens]
+    cut = [sentence.cut_tokens for sentence in ranked if sentence.cut_tokens]
     note_cut(len(cut), sum(cut), "sentence")

@@ -145,18 +145,20 @@ def perplexity(
     """
     from bertsmith.library.language_models import perplexity_of_file
 
-    found = perplexity_of_file(
+    measured = perplexity_of_file(
         file, model, column=column, device=device, precision=precision, products=products, **given(values)
     )
     if json:
-        print_json(found.to_dict())
+        print_json(measured.to_dict())
         return
-    for one in (found, found.backward):
-        if one is None:
+    for result in (measured, measured.backward):
+        if result is None:
             continue
-        way = f", {one.direction}" if one.direction == "backward" or found.backward is not None else ""
-        say(f"perplexity of a piece{way}: {one.perplexity:,.2f} ({one.pieces:,} pieces)")
-        say(f"perplexity of a word{way}: {one.word_perplexity:,.2f} ({one.words:,} words)")
-        say(f"bits per character{way}: {one.bits_per_character:.3f} ({one.characters:,} characters)")
-    if found.unknown:
-        note(f"{found.unknown / found.pieces:.1%} of the pieces stand for unknown words, which are easy to predict")
+        way = f", {result.direction}" if result.direction == "backward" or measured.backward is not None else ""
+        say(f"perplexity of a piece{way}: {result.perplexity:,.2f} ({result.pieces:,} pieces)")
+        say(f"perplexity of a word{way}: {result.word_perplexity:,.2f} ({result.words:,} words)")
+        say(f"bits per character{way}: {result.bits_per_character:.3f} ({result.characters:,} characters)")
+    if measured.unknown:
+        note(
+            f"{measured.unknown / measured.pieces:.1%} of the pieces stand for unknown words, which are easy to predict"
+        )

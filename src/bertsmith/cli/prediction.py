@@ -184,8 +184,8 @@ def predict(
     for name in given(values):
         option = f"--{name.replace('_', '-')}"
         if name == "bad_bytes" or (name == "encoding" and data is None):
-            found = "--data" if data is not None else "--test"
-            require(data is test is None, expected=f"texts on stdin with {option}", found=found, fix="leave it out")
+            source = "--data" if data is not None else "--test"
+            require(data is test is None, expected=f"texts on stdin with {option}", found=source, fix="leave it out")
         else:
             require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
     require(

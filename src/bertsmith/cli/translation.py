@@ -79,11 +79,13 @@ def translate(
     from bertsmith.translation.settings import SearchSettings
 
     unended = 0
-    for one in translated_lines(model, stdin_lines(values), settings_from(SearchSettings, values), device=device):
-        unended += not one.has_ended
+    for translation in translated_lines(
+        model, stdin_lines(values), settings_from(SearchSettings, values), device=device
+    ):
+        unended += not translation.has_ended
         if json:
-            print_json({"text": one.text, "score": one.score, "has_ended": one.has_ended})
+            print_json({"text": translation.text, "score": translation.score, "has_ended": translation.has_ended})
         else:
-            say(one.text)
+            say(translation.text)
     if unended:
         note(f"{counted(unended, 'translation')} not ended by the model, and cut at the greatest length")

@@ -63,7 +63,7 @@ def train(
 
     settings = settings_from(WordVectorSettings, values)
     coded = settings_from(EncodingSettings, values)
-    found = train_word_vectors(
+    vectors = train_word_vectors(
         texts,
         out,
         settings,
@@ -74,9 +74,9 @@ def train(
         resume=resume,
         replace=replace,
     )
-    for line in found.about["notes"]:
+    for line in vectors.about["notes"]:
         note(line)
-    say(f"{out}: {counted(len(found.words), 'word')}, vectors of {counted(found.width, 'number')}")
+    say(f"{out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
 
 
 def convert(

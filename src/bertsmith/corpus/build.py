@@ -342,7 +342,7 @@ class _Build:
         else:
             # The hashes of a document that is in several parts follow from all of its ids.
             filled = [part.bands for part in parts if len(part.tokens)]
-            words, counts = (np.concatenate(one) for one in zip(*(part.words for part in parts), strict=True))
+            words, counts = (np.concatenate(arrays) for arrays in zip(*(part.words for part in parts), strict=True))
             self._removal.waiting.add(
                 parts[0].source,
                 tokens,

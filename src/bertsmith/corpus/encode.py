@@ -95,7 +95,7 @@ class BlockEncoder:
         filled = [part.words[0] for part in encoded.parts if part.words is not None and len(part.tokens)]
         if not (filled and self.fingerprints):
             return encoded
-        hashes = iter(duplicates.band_hashes(np.concatenate(filled), offsets_of([len(one) for one in filled])).T)
+        hashes = iter(duplicates.band_hashes(np.concatenate(filled), offsets_of([len(words) for words in filled])).T)
         parts = [dataclasses.replace(part, bands=next(hashes)) if len(part.tokens) else part for part in encoded.parts]
         return dataclasses.replace(encoded, parts=parts)
 

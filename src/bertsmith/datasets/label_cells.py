@@ -98,7 +98,7 @@ def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
     if isinstance(value, dict):
         if value.keys() == {"choices"}:
             value = value["choices"] if isinstance(value["choices"], list) else [value["choices"]]
-        elif value and all(isinstance(one, int | float) and one in (0, 1) for one in value.values()):
+        elif value and all(isinstance(flag, int | float) and flag in (0, 1) for flag in value.values()):
             value = [name for name, chosen in value.items() if chosen]
     if not isinstance(value, list) or not all(map(_is_name, value)):
         raise InputError(

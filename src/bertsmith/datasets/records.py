@@ -188,7 +188,9 @@ def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
         if not is_task(task):
             raise InputError(expected=f"a task with 'data' in {place}", found=brief(task), fix="export the tasks again")
         kept, skipped = annotations_of(task, place)
-        parts = [choices_of(one, place, unread if not number else Counter()) for number, one in enumerate(kept)]
+        parts = [
+            choices_of(annotation, place, unread if not number else Counter()) for number, annotation in enumerate(kept)
+        ]
         choices, spans = require_equal(parts, place) if parts else ({}, [])
         read.append((place, task["data"], choices, spans, skipped))
     questions = list(dict.fromkeys(name for _, _, choices, _, _ in read for name in choices))

@@ -138,13 +138,15 @@ def _label(record: Mapping[str, Any], keys: tuple[str, ...], place: str) -> str 
 def _marked_table(
     path: Path, text_column: str | None, label_column: str | None, *, gold: bool, encoding: str
 ) -> ExampleFile:
-    found = read_texts(
+    table = read_texts(
         path, text_column=text_column, label_column=label_column, target="label" if gold else None, encoding=encoding
     )
-    if found.examples and not any(MARK.search(one.first) for one in found.examples if isinstance(one, TextExample)):
+    if table.examples and not any(
+        MARK.search(example.first) for example in table.examples if isinstance(example, TextExample)
+    ):
         raise InputError(
             expected=f"texts with marked entities, such as @GENE$, in '{shown(str(path))}'",
             found="none",
             fix=f"mark them, or give JSON lines {_RECORD}",
         )
-    return found
+    return table

@@ -61,8 +61,8 @@ class ElectraConfig(EncoderConfig):
         result = super().from_dict(values)
         if "ElectraForMultipleChoice" in (values.get("architectures") or ()):
             for name, usual in _SUMMARY.items():
-                found = values.get(name, usual)
-                require(found == usual, expected=f"{name} {usual!r}", found=repr(found)[:60], fix="use another model")
+                value = values.get(name, usual)
+                require(value == usual, expected=f"{name} {usual!r}", found=repr(value)[:60], fix="use another model")
         return result
 
     @classmethod

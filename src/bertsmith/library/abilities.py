@@ -63,14 +63,14 @@ def find_abilities(
         encoder: the encoder below all heads.
         parts: with `pretrained`, the trained parts beyond the encoder.
     """
-    found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
+    abilities = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
-        found += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
-        found += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
-        found += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
-        found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
+        abilities += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
+        abilities += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
+        abilities += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
+        abilities += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
     if encoder.has_vectors:
-        found += ["embed", "features"] if encoder.is_torch else ["embed"]
+        abilities += ["embed", "features"] if encoder.is_torch else ["embed"]
     if predictor is None:
-        return (*found, "rerank")
-    return (*found, "rerank") if can_score_pairs(predictor.task.spec) else tuple(found)
+        return (*abilities, "rerank")
+    return (*abilities, "rerank") if can_score_pairs(predictor.task.spec) else tuple(abilities)

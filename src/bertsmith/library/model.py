@@ -288,7 +288,9 @@ class Model:
         """
         if ability in ("classify", "score"):
             return empty_texts_note(sum(map(is_blank, text_examples(items))))
-        return crowding(np.stack(compared)) if (compared := [one for one in vectors if one is not None]) else ""
+        return (
+            crowding(np.stack(compared)) if (compared := [vector for vector in vectors if vector is not None]) else ""
+        )
 
     def embed(
         self,

@@ -164,10 +164,10 @@ def _with_cells(
     reader = csv.reader(lines, delimiter=separator, strict=True)
     parts, done = [mark], 0
     for cells in reader:
-        row, place, done = "".join(lines[done : reader.line_num]), line_of(data, done + 1), reader.line_num
+        row, row_place, done = "".join(lines[done : reader.line_num]), line_of(data, done + 1), reader.line_num
         if cells or len(names) == 1:
             content = row.rstrip("\r\n")  # a line end of the last cell has a quote behind it
-            cells_of_row = answers.get(place, {})
+            cells_of_row = answers.get(row_place, {})
             more = [cells_of_row.get(name, "") for name in added] if len(parts) > 1 else added
             row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
         parts.append(row)

@@ -129,15 +129,15 @@ def learn_vocabulary(
     notes = list(notes)
     longest = text_rules.max_word_characters
     if method == "bpe":
-        found = learn_byte_pairs(
+        learned = learn_byte_pairs(
             sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes
         )
-        description = learned_json(found.ids, found.merges, text_rules)
+        description = learned_json(learned.ids, learned.merges, text_rules)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
             tokenizer.vocabulary, counts.files, total=counts.total, tokenizer=tokenizer, end_of_word=END_OF_WORD
         )
-        merged = f"{len(found.merges):,} merges"
+        merged = f"{len(learned.merges):,} merges"
         return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*notes, merged))
     vocabulary = learn.learn_vocabulary(
         sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes

@@ -153,17 +153,17 @@ def find_senses(
     encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
     reading = ReadingSettings(encoding=encoding, bad_bytes=bad_bytes)
     wanted = [word] if beside is None else [word, beside]
-    found, *rest = find_words(
+    occurrences, *rest = find_words(
         read_sentences(Path(text), reading), wanted, encoder.tokenizer.rules, most=most, seed=seed
     )
-    vectors = occurrence_vectors(encoder, found, layers)
-    senses = group_senses(found, vectors, clusters=clusters, method=method, seed=seed)
+    vectors = occurrence_vectors(encoder, occurrences, layers)
+    senses = group_senses(occurrences, vectors, clusters=clusters, method=method, seed=seed)
     others = occurrence_vectors(encoder, rest[0], layers) if rest else vectors[:0]
     near = (senses.centers @ unit(others.astype("float64")).mean(axis=0)).tolist() if rest else None
     groups = tuple(
         SenseGroup(
             occurrences=int((senses.groups == group).sum()),
-            contexts=tuple(one.context(AROUND) for one in senses.central(group, contexts)),
+            contexts=tuple(occurrence.context(AROUND) for occurrence in senses.central(group, contexts)),
             beside=None if near is None else near[group],
         )
         for group in range(len(senses.centers))
@@ -311,11 +311,11 @@ def compare_contexts(
     static = unit(static_vectors(encoder, pair).astype(np.float64))
     near: tuple[tuple[NearContext, ...], ...] = ((), ())
     if text is not None:
-        (found,) = find_words(
+        (occurrences,) = find_words(
             read_sentences(Path(text), reading), [word], encoder.tokenizer.rules, most=most, seed=seed
         )
-        others = unit(occurrence_vectors(encoder, found, layers).astype(np.float64))
-        near = tuple(_nearest(found, others @ vector, top) for vector in of_pair)
+        others = unit(occurrence_vectors(encoder, occurrences, layers).astype(np.float64))
+        near = tuple(_nearest(occurrences, others @ vector, top) for vector in of_pair)
     return ComparedContexts(
         word=word,
         contexts=contexts,

@@ -24,7 +24,9 @@ def wordpiece_json(ids: Mapping[str, int], rules: TextRules, special: SpecialPie
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            added_json(piece, ids[piece]) for piece in sorted(special, key=lambda one: ids.get(one, -1)) if piece in ids
+            added_json(piece, ids[piece])
+            for piece in sorted(special, key=lambda token: ids.get(token, -1))
+            if piece in ids
         ],
         "normalizer": normalizer_json(rules),
         "pre_tokenizer": pre_tokenizer_json(rules),
@@ -133,7 +135,7 @@ def learned_json(ids: Mapping[str, int], merges: Sequence[str], rules: TextRules
 def _pairs(merges: Sequence[Any]) -> list[Any]:
     """Merges as pairs of pieces, from the lines of a file or from pairs."""
     return [
-        one.split(" ") if isinstance(one, str) else one
-        for one in merges
-        if not isinstance(one, str) or (one and not one.startswith("#version"))
+        merge.split(" ") if isinstance(merge, str) else merge
+        for merge in merges
+        if not isinstance(merge, str) or (merge and not merge.startswith("#version"))
     ]

@@ -169,7 +169,7 @@ def _specials(ids: Mapping[str, int], special: SpecialPieces) -> list[dict[str, 
     """The special pieces as added tokens; the mask includes the space before it."""
     return [
         {**added_json(piece, ids[piece]), "lstrip": piece == special.mask}
-        for piece in sorted(special, key=lambda one: ids.get(one, 0))
+        for piece in sorted(special, key=lambda token: ids.get(token, 0))
         if piece in ids
     ]
 

@@ -255,7 +255,7 @@ def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
         CheckpointError: there is one.
     """
     dropout, files = file["model"].get("dropout"), switches.values.get("fast_tokenizer_files")
-    found = next(
+    setting = next(
         (
             said
             for wrong, said in (
@@ -267,10 +267,10 @@ def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
         ),
         None,
     )
-    if found is not None:
+    if setting is not None:
         raise CheckpointError(
             expected=f"a tokenizer in '{folder}' without settings that are not followed here",
-            found=found,
+            found=setting,
             fix="remove it",
         )
 
@@ -301,11 +301,11 @@ class _Named:
     """
 
     def __init__(self, folder: Path, config: Json, file: Json, usual: Mapping[str, str]) -> None:
-        said, place = dict(config), f"'{folder / SWITCHES}'"
+        said, source = dict(config), f"'{folder / SWITCHES}'"
         extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or ()
         listed: dict[int, Json] = {}
         if "added_tokens_decoder" in config:
-            listed = {int(id): _token(entry, place) for id, entry in _pairs(config["added_tokens_decoder"], place)}
+            listed = {int(id): _token(entry, source) for id, entry in _pairs(config["added_tokens_decoder"], source)}
         else:
             special_map = read_object(folder / SPECIAL_MAP)
             said |= {
@@ -320,7 +320,7 @@ class _Named:
                 is_special = content in special
                 if type(id) is not int:
                     raise _damaged(f"'{folder / ADDED_TOKENS}'", id)
-                listed[id] = _token({"content": content, "special": is_special, "normalized": not is_special}, place)
+                listed[id] = _token({"content": content, "special": is_special, "normalized": not is_special}, source)
             for entry in file.get("added_tokens") or ():
                 listed[int(entry["id"])] = _token(entry, f"'{folder / PIPELINE}'")
             if not extra and not {"extra_special_tokens", "additional_special_tokens"} & set(config):
@@ -340,9 +340,9 @@ class _Named:
             if spelled is None:
                 continue
             contents[name] = spelled
-            self._special.append(by_content.get(spelled) or _token(value, place, special=True))
+            self._special.append(by_content.get(spelled) or _token(value, source, special=True))
         for value in extra.values() if isinstance(extra, dict) else extra:
-            self._special.append(_token(value, place, special=True))
+            self._special.append(_token(value, source, special=True))
         self.special = SpecialPieces(**{field: contents.get(f"{field}_token", "") for field in SpecialPieces._fields})
         self.ends = self.special._replace(cls=contents.get("bos_token", ""), sep=contents.get("eos_token", ""))
 
@@ -361,7 +361,7 @@ class _AddedList:
     """The added tokens of a tokenizer, which get their ids one after another, as in the package `tokenizers`."""
 
     def __init__(self, vocab: Any, source: str) -> None:
-        pairs = vocab.items() if isinstance(vocab, dict) else ((one[0], id) for id, one in enumerate(vocab))
+        pairs = vocab.items() if isinstance(vocab, dict) else ((entry[0], id) for id, entry in enumerate(vocab))
         self._ids, self._source = dict(pairs), source
         self._size = len(self._ids)
         self._by_id: dict[int, Json] = {}

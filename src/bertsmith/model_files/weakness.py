@@ -36,8 +36,8 @@ def saved_baseline(source: Path) -> str:
     folder = source if (source / METADATA).is_file() else source / "model"
     baseline = read_metadata(folder).baseline or {}
     name = baseline.get("folder")
-    place = folder.parent / name if isinstance(name, str) and Path(name).name == name else None
-    return f"; the baseline {baseline.get('name')!r} is saved in '{place}'" if place and place.is_dir() else ""
+    saved = folder.parent / name if isinstance(name, str) and Path(name).name == name else None
+    return f"; the baseline {baseline.get('name')!r} is saved in '{saved}'" if saved and saved.is_dir() else ""
 
 
 def _mostly_wrong(metadata: ModelMetadata) -> list[str]:

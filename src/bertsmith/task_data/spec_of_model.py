@@ -156,8 +156,8 @@ def labelled_of(
     named_tasks.require_kind(name, spec)
     if not is_ours:
         spec = named_tasks.official_spec(name, spec)
-    found = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels, known=spec.labels)
-    return Labelled(name, spec, found.examples)
+    example_file = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels, known=spec.labels)
+    return Labelled(name, spec, example_file.examples)
 
 
 def _kind(folder: ModelFolder) -> str | None:

@@ -93,15 +93,15 @@ def read_examples(
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
-        found = read_glue(GLUE[name], path, labelled=gold, encoding=encoding)
+        example_file = read_glue(GLUE[name], path, labelled=gold, encoding=encoding)
     elif name in NLI:
-        found = read_nli(name, path, language=columns.language, encoding=encoding)
+        example_file = read_nli(name, path, language=columns.language, encoding=encoding)
     elif name in QUESTIONS:
-        found = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding)
+        example_file = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding)
     elif name in CHOICES:
-        found = read_choices(path, labelled=gold, encoding=encoding)
+        example_file = read_choices(path, labelled=gold, encoding=encoding)
     elif name in FORMS:
-        found = read_groups(
+        example_file = read_groups(
             name,
             path,
             text_column=columns.text_column,
@@ -111,13 +111,13 @@ def read_examples(
             encoding=encoding,
         )
     elif name == "patents":
-        found = read_patents(path, gold=gold, encoding=encoding)
+        example_file = read_patents(path, gold=gold, encoding=encoding)
     elif name == "relations":
-        found = read_relations(
+        example_file = read_relations(
             path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
         )
     elif name in TAGS:
-        found = read_tagged(
+        example_file = read_tagged(
             name,
             path,
             text_column=columns.text_column,
@@ -130,7 +130,7 @@ def read_examples(
         )
     else:
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
-        found = read_texts(
+        example_file = read_texts(
             path,
             text_column=columns.text_column,
             pair_column=columns.pair_column,
@@ -140,10 +140,10 @@ def read_examples(
             encoding=encoding,
             ones=ones,
         )
-    warn_of_places(_skipped(path, found.skipped), found.skipped)
-    if not found.examples:
+    warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
+    if not example_file.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
-    examples: Sequence[Example] = found.examples
+    examples: Sequence[Example] = example_file.examples
     if name == "ner":
         examples = in_scheme(examples, scheme, known)
     if name not in GLUE and name not in NLI:
@@ -151,7 +151,7 @@ def read_examples(
         examples = with_one_spelling(examples, map_labels if map_labels and name != "ner" else spelled)
     if map_labels:
         examples = renamed(examples, map_labels, types=name == "ner", complete=training)
-    return dataclasses.replace(found, examples=tuple(examples))
+    return dataclasses.replace(example_file, examples=tuple(examples))
 
 
 def _require_mappable(name: str, map_labels: LabelMap | None) -> None:

@@ -105,8 +105,8 @@ class AddedTokens:
         source: str = "the tokenizer",
     ) -> None:
         self.tokens = tuple(tokens)
-        self.raw = Finder({one.content: one for one in reversed(self.tokens) if not one.normalized}, reserved)
-        spelled = {normalize(one.content): one for one in reversed(self.tokens) if one.normalized}
+        self.raw = Finder({token.content: token for token in reversed(self.tokens) if not token.normalized}, reserved)
+        spelled = {normalize(token.content): token for token in reversed(self.tokens) if token.normalized}
         if "" in spelled:
             raise VocabularyError(
                 expected=f"added tokens of {source} of which something remains after normalization",

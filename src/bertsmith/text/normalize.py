@@ -274,13 +274,13 @@ def tokens_of_normalized(found: Normalized, rules: TextRules) -> list[BasicToken
         if begin < end:
             tokens.append(BasicToken(text[begin:end], starts[begin:end], ends[begin:end]))
 
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         is_sign = known.is_punctuation(character)
         if is_sign or character.isspace():
-            close(place)
+            close(position)
             if is_sign:
-                tokens.append(BasicToken(character, [starts[place]], [ends[place]]))
-            begin = place + 1
+                tokens.append(BasicToken(character, [starts[position]], [ends[position]]))
+            begin = position + 1
     close(len(text))
     if not rules.split_unspaced:
         return tokens

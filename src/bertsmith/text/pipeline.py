@@ -224,16 +224,16 @@ def template_of(processor: Any, source: str) -> Template:
         between = sep if is_bert else sep + sep
         return Template(start=cls, between=between, end=sep, second_segment=1 if is_bert else 0)
     if kind == "TemplateProcessing":
-        one, two = (_written(processor, form) for form in ("single", "pair"))
-        if [text for text, _, _ in one[1::2]] == ["A"] and [text for text, _, _ in two[1::2]] == ["A", "B"]:
-            segment = two[3][1]
-            result = Template(start=two[0][2], between=two[2][2], end=two[4][2], second_segment=segment)
-            segments = [part[1] for part in two if part[0] or part[2]]
-            expected = [part for part, ids in zip((0, 0, 0, segment, segment), two, strict=True) if ids[0] or ids[2]]
-            is_same = (one[0][2], one[2][2]) == (result.start, result.end) and not any(part[1] for part in one)
+        single, pair = (_written(processor, form) for form in ("single", "pair"))
+        if [text for text, _, _ in single[1::2]] == ["A"] and [text for text, _, _ in pair[1::2]] == ["A", "B"]:
+            segment = pair[3][1]
+            result = Template(start=pair[0][2], between=pair[2][2], end=pair[4][2], second_segment=segment)
+            segments = [part[1] for part in pair if part[0] or part[2]]
+            expected = [part for part, ids in zip((0, 0, 0, segment, segment), pair, strict=True) if ids[0] or ids[2]]
+            is_same = (single[0][2], single[2][2]) == (result.start, result.end) and not any(part[1] for part in single)
             if is_same and segments == expected:
                 return result
-    inner = [one for one in processor.get("processors", []) if one["type"].endswith("Processing")] if kind else []
+    inner = [step for step in processor.get("processors", []) if step["type"].endswith("Processing")] if kind else []
     if len(inner) == 1:
         return template_of(inner[0], source)
     raise CheckpointError(

@@ -39,26 +39,26 @@ def pre_tokenizer_json(rules: TextRules) -> dict[str, Any]:
 
 def rules_in(description: dict[str, Any]) -> dict[str, Any]:
     """The fields of `TextRules` that a `tokenizer.json` says; empty if its steps are others than these."""
-    found: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     if description.get("pre_tokenizer") == pre_tokenizer_json(TextRules(split_unspaced=True)):
-        found["split_unspaced"] = True
+        stated["split_unspaced"] = True
     normalizer = description.get("normalizer")
     if not isinstance(normalizer, dict):
-        return found
+        return stated
     steps = normalizer.get("normalizers") if normalizer.get("type") == "Sequence" else [normalizer]
     steps = steps if isinstance(steps, list) else []
     if steps[:2] == _google_steps():
-        found["control_rule"], steps = "google", steps[2:]
+        stated["control_rule"], steps = "google", steps[2:]
     first, *others = steps or [None]
     if isinstance(first, dict) and first.get("type") == "BertNormalizer" and others in ([], _only_accents()):
-        found |= {
+        stated |= {
             "lowercase": first.get("lowercase"),
             "strip_accents": first.get("strip_accents"),
             "split_cjk": first.get("handle_chinese_chars"),
         }
         if others:
-            found |= {"strip_accents": None if first.get("lowercase") else True, "keep_letter_marks": True}
-    return found
+            stated |= {"strip_accents": None if first.get("lowercase") else True, "keep_letter_marks": True}
+    return stated
 
 
 def rules_of(description: dict[str, Any]) -> TextRules | None:

@@ -137,7 +137,7 @@ def _has_numbers(line: bytes, width: int) -> bool:
 def _width_of(head: bytes, path: Path) -> int:
     """The width of vectors without a header: that of most of the first lines, of several such the largest."""
     lines = head.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    filled = [one for one in (line.rstrip(b" \r") for line in lines[:-1] or lines) if one]
+    filled = [stripped for stripped in (line.rstrip(b" \r") for line in lines[:-1] or lines) if stripped]
     if not filled:
         _refuse(path, "no line with numbers at its beginning")
     counts = Counter(line.count(b" ") for line in filled)
