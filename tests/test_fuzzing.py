@@ -18,6 +18,7 @@ LIGHT = (
     "config",
     "modules",
     "tokenizer",
+    "pipeline",
     "safetensors",
     "corpus",
     "shards",

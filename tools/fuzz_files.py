@@ -33,6 +33,7 @@ import numpy as np
 import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fuzz_settings import SETTINGS
 from fuzzing import changed, damaged, finish
 from reference_steps import write_data
 
@@ -55,49 +56,6 @@ TASKS = {
     "answer": "squad answer.json",
     "none": "squad2 none.json",
     "cola": "cola cola.tsv",
-}
-
-
-# Settings that other tools write, by the file that has them, with values that change what a model computes.
-SETTINGS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
-    "config.json": {
-        "model_type": ("roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "openai-gpt", "t5"),
-        "hidden_act": ("gelu_pytorch_tanh", "swish", "gelu_10", "quick_gelu"),
-        "position_embedding_type": ("relative_key", "alibi"),
-        "is_decoder": (True,),
-        "add_cross_attention": (True,),
-        "tie_word_embeddings": (False,),
-        "quantization_config": ({"quant_method": "awq"}, {}),
-        "pruned_heads": ({"0": [1]},),
-        "architectures": (["BertForSequenceClassification"], ["BertForMultipleChoice"], [], "x"),
-        "problem_type": ("regression", "multi_label_classification", "x"),
-        "id2label": ({"0": "a", "1": "a"}, {"1": "a"}, {"0": None, "1": "b"}, {}),
-        "num_labels": (0, 1, 7),
-        "pad_token_id": (-1, 5, None),
-        "type_vocab_size": (0, 1, 3),
-        "rope_parameters": ({"full_attention": {"rope_type": "yarn"}},),
-        "sentence_transformers": ({"activation_fn": "torch.nn.modules.activation.GELU"}, {"activation_fn": None}),
-    },
-    "modules.json": {
-        "type": ("sentence_transformers.models.Dense", "mine.Pooling", "sentence_transformers.models.Normalize", "", 0),
-        "path": ("2_Normalize", "..", "/", "", None),
-        "kwargs": (["task"], {}),
-    },
-    "config_sentence_transformers.json": {
-        "truncate_dim": (1, 10**6, -1, "x"),
-        "model_type": ("CrossEncoder", "SparseEncoder", 1),
-        "prompts": ({"query": "q: "}, {"query": None}, []),
-        "default_prompt_name": ("query", "", 1),
-        "similarity_fn_name": ("dot",),
-    },
-    "sentence_bert_config.json": {
-        "max_seq_length": (1, 3, 10**9, -1, 0.5),
-        "do_lower_case": (True, "yes"),
-        "transformer_task": ("sequence-classification", "fill-mask"),
-        "modality_config": ({}, {"text": {}}, {"image": {}}, []),
-        "query_length": (4,),
-        "model_args": ({"trust_remote_code": True}, {"dtype": "float16"}),
-    },
 }
 
 
@@ -175,6 +133,13 @@ KINDS: Mapping[str, Kind] = {
     "config": Kind((f"{MODEL}/*config.json",), f"fill --model {MODEL} {QUICK} -", ("pretrained",), (MODEL,), LINES),
     "tokenizer": Kind(
         (f"{MODEL}/tokenizer.json",), f"fill --model {MODEL} {QUICK} -", ("pretrained",), (MODEL,), LINES
+    ),
+    "pipeline": Kind(
+        ("formats/pipeline/tokenizer.json",),
+        "tokenize --vocab formats/pipeline",
+        (),
+        ("formats/pipeline",),
+        "Who mended [SEP] the gate?\n",
     ),
     "metadata": Kind(
         ("tuned/single/model/bertsmith.json", "tuned/single/model/config.json"),
@@ -350,6 +315,29 @@ def write_formats(folder: Path) -> None:
         "columns.csv": "text,person,place\nanna,1,0\nrome,0,1\n",
         "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
     }
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdeghimnortw?", *(f"##{c}" for c in "adehnorst"), "the")
+    ids = {piece: id for id, piece in enumerate(pieces)}
+    pipeline = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": id, "content": piece, "special": True} for piece, id in list(ids.items())[:5]],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": ids,
+        },
+    }
+    # The general class runs the file as it is.
+    contents["pipeline/tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    contents["pipeline/tokenizer.json"] = json.dumps(pipeline)
+    (folder / "pipeline").mkdir()
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8")
     pq.write_table(pa.Table.from_pylist([tokens]), folder / "tokens.parquet")

@@ -176,8 +176,13 @@ def test_a_blank_far_away_adds_no_rows_and_an_error_is_an_empty_cell(tmp_path: P
 def test_a_workbook_that_is_no_table_is_refused(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     (tmp_path / "a.xlsx").write_bytes(b"no archive")
-    with pytest.raises(InputError, match="expected an Excel workbook in"):
-        read_table(tmp_path / "a.xlsx").__next__()
+    sheet(tmp_path / "d.xlsx", ["text", "label"], ["a", "b"])
+    with zipfile.ZipFile(tmp_path / "d.xlsx") as source, zipfile.ZipFile(tmp_path / "e.xlsx", "w") as target:
+        for name in source.namelist():  # a relation without the part that it names
+            target.writestr(name, source.read(name).replace(b"worksheets/sheet1.xml", b"worksheets/sheet9.xml"))
+    for name in ("a.xlsx", "e.xlsx"):
+        with pytest.raises(InputError, match=r"expected an Excel workbook in .*; found something else, or a damaged"):
+            read_table(tmp_path / name).__next__()
     with pytest.raises(InputError, match="with the names of the columns"):
         list(read_table(sheet(tmp_path / "b.xlsx", ["text", "label"])))
     with pytest.raises(InputError, match=r"a name above each column .* in row 2 of .*; found 'x' in column 2"):

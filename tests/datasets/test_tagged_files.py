@@ -61,6 +61,15 @@ def as_prodigy(folder: Path, drawn: list[Document]) -> Path:
     return path
 
 
+def as_words_of_text(folder: Path, drawn: list[Document]) -> Path:
+    path = folder / "a.jsonl"
+    records = [
+        {"text": text, "tokens": text.split(), "spans": [span._asdict() for span in spans]} for text, spans in drawn
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
 def as_brat(folder: Path, drawn: list[Document]) -> Path:
     for number, (text, spans) in enumerate(drawn):
         (folder / f"{number}.txt").write_bytes(text.encode())
@@ -132,7 +141,9 @@ def as_parquet(folder: Path, drawn: list[Document]) -> Path:
     return folder / "a.parquet"
 
 
-@pytest.mark.parametrize("write", [as_prodigy, as_brat, as_pubtator, as_bioc_json, as_bioc_xml, as_parquet])
+@pytest.mark.parametrize(
+    "write", [as_prodigy, as_words_of_text, as_brat, as_pubtator, as_bioc_json, as_bioc_xml, as_parquet]
+)
 @settings(max_examples=25)
 @given(drawn=documents())
 def test_spans_are_the_same_in_every_format(tmp_path_factory: pytest.TempPathFactory, write, drawn) -> None:
@@ -261,6 +272,11 @@ def test_words_of_conllu_are_its_syntactic_words(
         read_tagged("ner", path)
     path.write_text(CONLLU.replace("PROPN", "_"), encoding="utf-8")
     with pytest.raises(InputError, match="found '_', which means that it is not annotated"):
+        read_tagged("pos", path)
+    lines = CONLLU.splitlines(keepends=True)
+    inside = next(number for number, line in enumerate(lines) if line.startswith("3\t")) + 1
+    path.write_text("".join([*lines[:inside], "# a remark\n", *lines[inside:]]), encoding="utf-8")
+    with pytest.raises(InputError, match=f"a word in line {inside + 1} of .*comments only before a sentence"):
         read_tagged("pos", path)
 
 

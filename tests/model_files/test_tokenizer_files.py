@@ -149,16 +149,34 @@ def test_the_class_of_the_architecture_takes_precedence_over_the_rules_in_tokeni
     ]
 
 
-def test_casing_is_guessed_from_the_vocabulary_as_a_last_resort_and_reported(tmp_path):
-    """Never from the name of a folder."""
-    Vocabulary(PIECES).save(tmp_path / "vocab.txt")
+@pytest.mark.parametrize("pieces", [PIECES, [piece for piece in PIECES if piece != "Store"]])
+@pytest.mark.parametrize("config", [None, {}, {"tokenize_chinese_chars": False}, {"strip_accents": False}])
+def test_a_bare_vocabulary_is_read_as_transformers_reads_it_which_is_reported(tmp_path, pieces, config):
+    Vocabulary(pieces).save(tmp_path / "vocab.txt")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": len(pieces)}))
+    if config is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
-    assert not tokenizer.rules.lowercase
-    assert notes == ["no file says how text is cleaned; the vocabulary has capital letters: cased"]
-    Vocabulary([piece for piece in PIECES if piece != "Store"]).save(tmp_path / "vocab.txt")
-    tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
-    assert tokenizer.rules.lowercase
-    assert "uncased" in notes[0]
+    import transformers
+
+    owner = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        assert tokenizer.encode(text, special_tokens=True).tolist() == owner.encode(text, add_special_tokens=False), (
+            text
+        )
+    (note,) = notes
+    assert note.startswith("no file says how text is cleaned: it is lower-cased, as transformers does")
+    assert ("but the vocabulary has capital letters" in note) == ("Store" in pieces)
+
+
+@pytest.mark.parametrize("entries", ["x", ["x"], [{"content": "x"}], [{"content": "x", "id": "5"}], {"content": "x"}])
+@pytest.mark.parametrize("config", [{}, {"tokenizer_class": "PreTrainedTokenizerFast"}])
+def test_added_tokens_without_ids_are_refused(tmp_path, entries, config):
+    description = tokenizer_json(WordPieceTokenizer(Vocabulary(PIECES)))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**description, "added_tokens": entries}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(VocabularyError, match="expected added tokens by their ids"):
+        read_tokenizer(tmp_path, ModelMetadata())
 
 
 def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path):

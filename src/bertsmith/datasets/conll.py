@@ -106,6 +106,12 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
             words, tags = [], []
         elif line.startswith("#") and not words:
             document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
+        elif line.startswith("#") and layout.columns[0] == "ID":
+            raise InputError(
+                expected=f"a word in {line_of(path, number)}, since CoNLL-U has comments only before a sentence",
+                found=brief(line),
+                fix="move the comment before the sentence, or remove it",
+            )
         elif cells and not layout.is_word(cells):
             left_out += 1
         elif cells:

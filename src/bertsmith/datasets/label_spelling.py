@@ -33,11 +33,16 @@ def plain_spelling(name: str) -> str:
     >>> plain_spelling("1.0"), plain_spelling("True"), plain_spelling("Not \t Spam"), plain_spelling("1.5")
     ('1', 'true', 'Not Spam', '1.5')
     """
-    name = " ".join(unicodedata.normalize("NFC", name).split())
+    name = _plain_form(name)
     if name.lower() in _TRUTHS:
         return name.lower()
     whole = _WHOLE.fullmatch(name)
     return whole[1] if whole else name
+
+
+def _plain_form(name: str) -> str:
+    """The name in one form of Unicode, with one space between words."""
+    return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def with_one_spelling(examples: Sequence[Example], known: Iterable[str] = ()) -> Sequence[Example]:
@@ -66,10 +71,21 @@ def with_one_spelling(examples: Sequence[Example], known: Iterable[str] = ()) ->
             new |= {name: plain for name in names if name != plain}
     if not new:
         return examples
-    listed = [f"{old!r} as {name!r} ({counts[old]:,})" for old, name in list(new.items())[:_MOST_SHOWN]]
+    listed = [f"{_told_apart(old, name)} ({counts[old]:,})" for old, name in list(new.items())[:_MOST_SHOWN]]
     more = f" and {len(new) - _MOST_SHOWN:,} more" if len(new) > _MOST_SHOWN else ""
     warn(f"labels that are spelled in several ways are read as one: {', '.join(listed)}{more}")
     return [_renamed(example, new) if _has_labels(example) else example for example in examples]
+
+
+def _told_apart(old: str, name: str) -> str:
+    r"""Both spellings of a label, with escapes where they look equal.
+
+    >>> _told_apart("1.0", "1"), _told_apart("cafe\u0301", "caf\xe9"), _told_apart("a  b", "a b")
+    ("'1.0' as '1'", "'cafe\\u0301' as 'caf\\xe9'", "'a \\x20b' as 'a b'")
+    """
+    if _plain_form(old) != _plain_form(name):
+        return f"{old!r} as {name!r}"
+    return " as ".join(ascii(one).replace("  ", r" \x20") for one in (old, name))
 
 
 def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str] = ()) -> Sequence[Example]:

@@ -109,10 +109,10 @@ def _sheets(path: Path) -> _Sheets:
                 sheet.reset_dimensions()  # some programs write wrong ones
                 sheets.append([["" if cell.data_type == "e" else cell.value for cell in row] for row in sheet])
             names = book.sheetnames
-        except Exception as error:  # noqa: BLE001 - a damaged part of the archive ends in whatever reads it
+        except Exception:  # noqa: BLE001 - a damaged part of the archive ends in whatever reads it
             raise InputError(
                 expected=f"an Excel workbook in '{shown(str(path))}'",
-                found=f"something else ({type(error).__name__}: {brief(str(error))})",
+                found="something else, or a damaged workbook, which openpyxl cannot read",
                 fix="save it again as .xlsx, or as CSV",
             ) from None
     return _Sheets(sheets[0], sheets[1], names)

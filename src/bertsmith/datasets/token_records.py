@@ -23,9 +23,22 @@ TAG_KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 def has_words(record: Any) -> bool:
-    """Whether a record has its words under a known key; Prodigy's tokens, which are objects, only repeat its text."""
-    values = [record.get(key) for key in WORD_KEYS] if isinstance(record, Mapping) else []
+    """Whether a record has its words under a known key.
+
+    Prodigy's tokens, which are objects, only repeat its text; so do words next to a text with `spans` and no tags.
+    """
+    values = [record.get(key) for key in WORD_KEYS] if isinstance(record, Mapping) and not _marks(record) else []
     return any(isinstance(words, list) and not any(isinstance(word, dict) for word in words) for words in values)
+
+
+def _marks(record: Mapping[str, Any]) -> bool:
+    """Whether a record marks spans of its text, and has no tags of words."""
+    keys = {key for keys in TAG_KEYS.values() for key in keys}
+    return (
+        isinstance(record.get("text"), str)
+        and isinstance(record.get("spans"), list)
+        and not any(isinstance(record.get(key), list) for key in keys)
+    )
 
 
 def read_token_records(

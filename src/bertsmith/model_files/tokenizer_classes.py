@@ -220,6 +220,7 @@ def described(folder: Path, file: Json) -> Json:
     config = read_object(folder / SWITCHES)
     switches = Switches(config, folder / SWITCHES)
     _require_followed(switches, file, folder)
+    _require_ids(file, source)
     is_file, kind = (folder / PIPELINE).exists(), kind_of_pieces(file["model"])
     if chosen is not None and chosen.model != kind and not (is_file or config.get("tokenizer_class")):
         chosen = None  # the class that is usual for the architecture reads other files
@@ -433,6 +434,18 @@ def _pairs(value: Any, place: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict) or not all(str(id).isdecimal() for id in value):
         raise _damaged(place, value)
     return value.items()
+
+
+def _require_ids(file: Json, place: str) -> None:
+    """Returns if each added token of a description has an id.
+
+    Raises:
+        VocabularyError: one has none.
+    """
+    entries = file.get("added_tokens") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or type(entry.get("id")) is not int:
+            raise _damaged(place, entry)
 
 
 def _damaged(place: str, value: Any) -> VocabularyError:

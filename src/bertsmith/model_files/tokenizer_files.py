@@ -119,7 +119,9 @@ def _recorded_rules(folder: Path, metadata: ModelMetadata) -> TextRules | None:
 
 
 def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) -> tuple[TextRules, list[str]]:
-    """The rules of a `vocab.txt`: from the metadata, from `tokenizer_config.json`, or guessed from the vocabulary.
+    """The rules of a `vocab.txt`, and notes: from the metadata, `tokenizer_config.json`, or those of `transformers`.
+
+    `transformers` lower-cases text where no file says anything, even if the vocabulary has capital letters.
 
     Raises:
         InputError, ConfigError: a file is damaged.
@@ -133,7 +135,13 @@ def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) ->
         split_unspaced=switches.is_on("split_unspaced", False),
         keep_letter_marks=switches.is_on("keep_letter_marks", False),
     )
-    return (rules, []) if switches.flag("do_lower_case", None) is not None else guess_rules(vocabulary)
+    if switches.flag("do_lower_case", None) is not None:
+        return rules, []
+    note = "no file says how text is cleaned: it is lower-cased, as transformers does"
+    if vocabulary.is_cased:
+        note += ", but the vocabulary has capital letters; "
+        note += f'for a cased model, write {{"do_lower_case": false}} to {SWITCHES}'
+    return rules, [note]
 
 
 def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[TextRules, list[str]]:
