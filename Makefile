@@ -26,11 +26,24 @@ demo: $(INSTALLED) ## the whole chain on text of this machine, in about five min
 test: $(INSTALLED) ## the suite, about a quarter of an hour on two cores; TEST=tests/text runs part of it
 	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
 
-# The numeric tests as if the processor had AVX2 alone, and the core of them without vector kernels in torch. oneDNN,
-# torch and MKL are limited; ONNX Runtime cannot be. A processor that has AVX2 alone runs `make test` that way anyway.
-AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2
-NUMERIC := $(addprefix tests/,test_processor.py model products encoders inference vectors export server/test_low_precision.py \
-	server/test_same_answers.py training pretraining finetuning sentence_encoders distillation)
+# The tests that multiply numbers, as if the processor had AVX2 alone, and the core of them without vector kernels in
+# torch. oneDNN, torch, MKL and OpenBLAS are limited; ONNX Runtime cannot be. Left out are parsers, settings, messages,
+# files, and processes that are killed or train together, which are the same everywhere. A processor that has AVX2 alone
+# runs `make test` that way anyway.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
+NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
+	$(addprefix inference/test_,completion.py mixes.py perplexity.py predictor.py pretraining_heads.py quantization.py) \
+	$(addprefix vectors/test_,embedder.py frozen_encoder.py token_features.py) \
+	$(addprefix export/test_,check.py onnx_files.py) $(addprefix server/test_,low_precision.py same_answers.py) \
+	$(addprefix training/test_,averaging.py lanes.py loop.py optimizer.py) \
+	$(addprefix pretraining/test_,architectures.py autoencoder.py held_out_scores.py initialization.py language_model.py \
+		language_models.py run.py two_directions.py two_directions_in_tracks.py workload.py) \
+	$(addprefix finetuning/test_,finetuning.py language_model_loss.py merging.py own_head.py same_training.py \
+		ulmfit.py vector_training.py) \
+	sentence_encoders \
+	$(addprefix distillation/test_,corpus_distillation.py losses.py pruning.py students.py task_distillation.py \
+		vector_teaching.py))
+
 test-avx2: $(INSTALLED) ## the numeric tests as on a processor with AVX2 alone
 	@if grep -qw avx512f /proc/cpuinfo; then \
 		$(AVX2) $(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(or $(TEST),$(NUMERIC)); \
