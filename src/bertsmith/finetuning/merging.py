@@ -109,17 +109,17 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
     folder = averaged_weights(job, best.folder, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
-    found = job.judge(model, Rank())
+    judged = job.judge(model, Rank())
     out.mkdir(exist_ok=True)
-    job.write_predictions(out / PREDICTIONS_FILE, found.predictions)
+    job.write_predictions(out / PREDICTIONS_FILE, judged.predictions)
     result = dataclasses.replace(
         best.result,
-        scores=found.scores,
-        collapsed=found.collapsed,
+        scores=judged.scores,
+        collapsed=judged.collapsed,
         seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
         tokens=sum(result.tokens for _, result, _ in chosen),
     )
-    return Kept(AVERAGE, parts, folder, found.spec, result, out / PREDICTIONS_FILE, with_start)
+    return Kept(AVERAGE, parts, folder, judged.spec, result, out / PREDICTIONS_FILE, with_start)
 
 
 def averaged_weights(

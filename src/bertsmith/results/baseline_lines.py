@@ -118,7 +118,7 @@ def _ties_with_bag(report: Mapping[str, Any]) -> bool:
 
     Never if all trainings collapsed: a model that gives one answer adds nothing to a mean.
     """
-    if report["dev_examples"] < _TELLING or all(run.get("collapsed", False) for run in report["runs"]):
+    if report.get("dev_examples", 0) < _TELLING or all(run.get("collapsed", False) for run in report["runs"]):
         return False
     better = report.get("better_baseline", {})
     return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)

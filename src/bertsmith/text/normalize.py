@@ -397,9 +397,9 @@ def _all_steps(lowercase: bool, strips: bool, split_cjk: bool, *, splits: bool =
     def entry(character: str) -> str:
         text = lowered(character)
         if strips:
-            text = "".join(part for one in text for part in known.decompose(one) if not known.is_accent(part))
+            text = "".join(part for sign in text for part in known.decompose(sign) if not known.is_accent(part))
             if any(map(known.combining, text)):
                 return _SLOW
-        return "".join(f" {one} " if splits and known.is_punctuation(one) else one for one in text)
+        return "".join(f" {sign} " if splits and known.is_punctuation(sign) else sign for sign in text)
 
     return _Translation(entry)
