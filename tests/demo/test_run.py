@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from bertsmith import progress
+from bertsmith.corpus.shards import Corpus
 from bertsmith.demo import run as demo
 from bertsmith.demo.labelled import TRAIN_FILE
+from bertsmith.documents.encodings import EncodingSettings
 from bertsmith.documents.readers import Document
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import read_json
@@ -52,6 +54,18 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "pretrain", pretrain)
     monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
+
+
+def test_text_in_another_encoding_is_the_text_of_the_demo(text, tmp_path):
+    coded = tmp_path / "coded.txt"
+    coded.write_bytes(text.read_text(encoding="utf-8").replace("house", "h\xf4use").encode("cp1252"))
+    (tmp_path / "demo").mkdir()
+    prepared = demo._prepare(tmp_path / "demo", [coded], EncodingSettings(encoding="cp1252"), 1.0, 0.0, 1)
+    assert prepared.rows
+    assert "house" in Corpus.open(tmp_path / "demo" / "corpus").vocabulary.index, "\xf4 without its mark"
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="not UTF-8"):
+        demo._prepare(tmp_path / "other", [coded], EncodingSettings(), 1.0, 0.0, 1)
 
 
 def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp_path, hurried, monkeypatch, capsys):

@@ -47,7 +47,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
+    Command(
+        pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo", text.encoding_settings
+    ),
     Command(
         vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt", vocabulary.vocab_settings
     ),

@@ -28,6 +28,7 @@ def demo(
         COPIED,
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
+    **values: Any,
 ) -> None:
     """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, a classifier on top, report.html.
 
@@ -35,8 +36,15 @@ def demo(
     Nothing is downloaded, and no code of theirs is run.
     """
     from bertsmith.demo.run import run_demo
+    from bertsmith.settings import require
 
-    for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
+    require(
+        bool(texts) or not given(values),
+        expected="--text with --encoding and --bad-bytes",
+        found="none",
+        fix="name your text, or leave them out",
+    )
+    for line in run_demo(out, minutes=minutes, texts=texts or (), **given(values)).lines():
         say(line)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertsmith.documents.readers import read_documents
+from bertsmith.documents.readers import ReadingSettings, read_documents
 from bertsmith.documents.sources import Source, find_sources, shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
@@ -31,7 +31,7 @@ _MOST_READ = 20_000  # sentences of a source of the user
 Documents = Sequence[Sequence[str]]  # sentences of each document
 
 
-def documents_by_source(texts: Sequence[Path]) -> dict[str, Documents]:
+def documents_by_source(texts: Sequence[Path], reading: ReadingSettings | None = None) -> dict[str, Documents]:
     """The documents of each of several files and folders, or of each entry of a single folder, by name.
 
     A source that cannot be read is left out; whatever else reads the texts reports it.
@@ -44,7 +44,7 @@ def documents_by_source(texts: Sequence[Path]) -> dict[str, Documents]:
     with quiet():
         for name, place in zip(_names(places), places, strict=True):
             with contextlib.suppress(InputError):
-                documents[name] = list(_first_documents(place))
+                documents[name] = list(_first_documents(place, reading))
     return documents
 
 
@@ -125,10 +125,10 @@ def _split(
     return (train, MOST_TRAIN), (dev, MOST_DEV)
 
 
-def _first_documents(place: Path) -> Iterator[Sequence[str]]:
+def _first_documents(place: Path, reading: ReadingSettings | None) -> Iterator[Sequence[str]]:
     """The documents of a source, up to about _MOST_READ sentences."""
     count = 0
-    for document in read_documents([place]):
+    for document in read_documents([place], reading):
         yield document.sentences[: _MOST_READ - count]
         count += len(document.sentences)
         if count >= _MOST_READ:

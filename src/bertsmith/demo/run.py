@@ -29,6 +29,8 @@ from bertsmith.demo.curve import LiveCurve
 from bertsmith.demo.labelled import Documents, documents_by_source, write_labelled
 from bertsmith.demo.result import ClassifierResult, DemoResult, Gap, tables
 from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.documents.encodings import UTF_8, EncodingSettings
+from bertsmith.documents.readers import ReadingSettings
 from bertsmith.documents.words import count_files
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
@@ -42,7 +44,7 @@ from bertsmith.pretraining.report import write_report
 from bertsmith.pretraining.run import pretrain
 from bertsmith.progress import Progress, duration, tell, warn
 from bertsmith.randomness import generator
-from bertsmith.settings import require_number
+from bertsmith.settings import require_number, to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import MASK
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -69,7 +71,15 @@ CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
-def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
+def run_demo(
+    out: Path,
+    *,
+    minutes: float = 5.0,
+    texts: Sequence[Path] = (),
+    seed: int = 1,
+    encoding: str = UTF_8,
+    bad_bytes: str = "refuse",
+) -> DemoResult:
     """The result of the whole pipeline, from learning a vocabulary to the report, in about `minutes`.
 
     On a machine that is busy or becomes busy, less documentation is read, fewer steps are made and the classifier gets
@@ -80,6 +90,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
     Args:
         out: a new folder.
         texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
+        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
 
     Raises:
         RunError: the folder exists and is not empty.
@@ -95,9 +106,10 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
         )
     require_number("minutes", minutes, most=LONGEST_MINUTES)
     require_unused(out, "choose another with --out")
+    reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
     with locked_folder(out):
         with _nothing_left(out):
-            prepared = _prepare(out, texts, minutes, started, seed)
+            prepared = _prepare(out, texts, reading, minutes, started, seed)
             trained = _train_in_time(out, minutes, time.monotonic() - started, prepared, seed)
         classifier = None
         if not prepared.no_classifier:
@@ -139,18 +151,21 @@ class _Prepared:
     no_classifier: str
 
 
-def _prepare(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> _Prepared:
+def _prepare(
+    out: Path, texts: Sequence[Path], reading: EncodingSettings, minutes: float, started: float, seed: int
+) -> _Prepared:
     """Vocabulary, corpus, labelled sentences and the scores of the counting models."""
+    chosen = ReadingSettings(**to_dict(reading)) if texts else ReadingSettings()
     if texts:
-        sources, by_label = list(texts), documents_by_source(texts)
+        sources, by_label = list(texts), documents_by_source(texts, chosen)
     else:
         sources = [out / "text" / "docstrings.txt"]
         ends = [started + share * minutes * 60 for share in (READING_SHARE, LATEST_READING_SHARE)]
         by_label = _write_docstrings(sources[0], until=ends[0], latest=ends[1])
-    counts = count_files(sources, TextRules())
+    counts = count_files(sources, TextRules(), chosen)
     tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
-    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
+    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02, **to_dict(chosen)))
     corpus = Corpus.open(out / "corpus")
     if corpus.held_out() is None:
         raise InputError(
