@@ -12,6 +12,7 @@ import torch
 from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
 from bertsmith.progress import tell
+from bertsmith.randomness import derive
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import checkpoint_steps, model_tensors
@@ -395,3 +396,15 @@ def test_each_evaluation_is_passed_on_after_its_log_line_and_changes_nothing(tmp
     assert same_parameters(plain, watched)
     said = capsys.readouterr().err
     assert all(f"evaluated at {step}\n" in said for step in seen)
+
+
+def test_torchs_global_generator_is_that_of_the_step(tmp_path):
+    seen = []
+
+    class Watched(ToyWorkload):
+        def loss(self, model, micro_batch):
+            seen.append(torch.initial_seed())
+            return super().loss(model, micro_batch)
+
+    toy_run(tmp_path, Watched(), steps=3)
+    assert seen == [derive(toy_settings().seed, "step", step, 0) for step in range(3)]

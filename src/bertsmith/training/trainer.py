@@ -101,7 +101,11 @@ class Trainer:
                 fix="use larger steps or fewer processes",
             )
         # Code that uses torch's global generators (nn.Dropout) gets the same draws in this step, resumed or not.
-        torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
+        # `torch.manual_seed` does the same for every kind of device, and formats the stack for each in every step.
+        seed = derive(self.settings.seed, "step", step, self.rank.index)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed_all(seed)
         self.optimizer.clear_gradients()
         waiting = [one for name, one in self._trained if not self.workload.trains(name, step)]
         totals: dict[str, Tensor] = {}
