@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,8 @@ MODULES = {
 }
 
 
-def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]]:
+@functools.cache
+def _imports(file: Path, *, for_types: bool = True) -> tuple[tuple[str, bool], ...]:
     """The modules that a file imports, each with whether the import is at the top level.
 
     Args:
@@ -97,17 +97,19 @@ def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for node in ast.walk(function)
     }
+    result: list[tuple[str, bool]] = []
     for node in ast.walk(tree):
         if id(node) in unused and not for_types:
             continue
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) not in inner) for alias in node.names)
+            result += ((alias.name, id(node) not in inner) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno} imports relatively"
             base = node.module or ""
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
-                yield (whole if whole in MODULES else base), id(node) not in inner
+                result.append((whole if whole in MODULES else base, id(node) not in inner))
+    return tuple(result)
 
 
 @functools.cache
