@@ -32,7 +32,10 @@ def page() -> str:
     parts = [HEAD]
     for command in COMMANDS:
         result = CliRunner().invoke(
-            application(command.name), [command.name, "--help"], prog_name="bertsmith", catch_exceptions=False
+            application(command.name, shows_all=True),
+            [command.name, "--help"],
+            prog_name="bertsmith",
+            catch_exceptions=False,
         )
         if result.exit_code:
             sys.exit(f"bertsmith {command.name} --help failed:\n{result.output}")

@@ -5,6 +5,7 @@ import errno
 import importlib.util
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from bertsmith.cli import app as application
 from bertsmith.cli.commands import COMMANDS, Command
+from bertsmith.cli.help import COMMON, GROUPS, TOPICS, grouped
 from bertsmith.cli.options import settings_from, with_settings
 from bertsmith.cli.usage import Refused, usage_line
 from bertsmith.model.config import BertConfig
@@ -28,11 +30,34 @@ def test_every_command_has_a_help_with_an_example(run, command) -> None:
     assert command.example.count(f"bertsmith {command.name}") == 1
 
 
-def test_the_help_lists_every_command(run) -> None:
-    result = run("--help")
-    listed = {line.strip().split("  ")[0] for line in result.out.split("Commands:")[1].splitlines() if line.strip()}
-    assert result.code == 0
-    assert {command.name for command in COMMANDS} <= listed
+def test_the_help_lists_what_a_person_needs_first_and_the_whole_help_every_command(run) -> None:
+    names = {command.name for command in COMMANDS}
+    listed = [grouped(group) for group in GROUPS.values()]
+    assert sorted(name for group in listed for name, _ in group) == sorted(names)
+    first = {name for group in listed for name, is_first in group if is_first}
+    assert len(first) <= 15
+    for argument, wanted in (("--help", first), ("--help-all", names)):
+        result = run(argument)
+        shown = {line.strip().split("  ")[0] for line in result.out.splitlines() if re.match(r"  \w.*  ", line)}
+        assert result.code == 0
+        assert shown & names == wanted
+        assert "..." not in result.out.split("Options:")[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_by_topic(run, command) -> None:
+    def options(shown: str) -> set[str]:
+        listed = shown.split("Options:\n")[1]
+        return set(re.findall(r"^  (?:-h, )?--([\w-]+)", listed, re.MULTILINE)) - {"help", "help-all"}
+
+    short, whole = (run(command.name, argument).out for argument in ("--help", "--help-all"))
+    parameters = inspect.signature(with_settings(command.function, command.settings())).parameters
+    assert len(short.splitlines()) <= 60
+    assert all(settings.__name__ in TOPICS for settings in command.settings())
+    common = set(COMMON.get(command.name, "").split())
+    assert common <= {name.replace("_", "-") for name in parameters} | options(whole)
+    assert options(short) == (common & options(whole) or options(whole))
+    assert ("--help-all" in short) == (options(short) != options(whole))
 
 
 def test_a_command_that_does_not_train_is_refused_as_several_processes(run, monkeypatch) -> None:

@@ -46,7 +46,7 @@ def test_the_file_and_its_task_may_be_named_as_in_finetune(run, tmp_path):
 
 
 def test_the_help_names_every_system(run):
-    shown = " ".join(run("compare", "--help").out.split()).replace("- ", "-")  # a line may end inside a name
+    shown = " ".join(run("compare", "--help-all").out.split()).replace("- ", "-")  # a line may end inside a name
     for name in SYSTEMS:
         assert name in shown, f"{name} is missing from the help of --systems"
 

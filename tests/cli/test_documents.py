@@ -210,6 +210,6 @@ def test_what_cannot_be_ranked_is_refused_in_one_line(run, reader: Path, tmp_pat
 
 @pytest.mark.parametrize("command", ["rank", "corpus"])
 def test_the_help_lists_every_layout_of_text(run, command: str) -> None:
-    shown = run(command, "--help").out
+    shown = run(command, "--help-all").out
     shown = " ".join(shown[shown.index("--form") :].split())
     assert all(form in shown.partition("[default")[0] for form in FORMS)

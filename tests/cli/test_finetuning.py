@@ -315,7 +315,7 @@ def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_help_of_finetune_names_every_task_and_no_precision_that_is_refused(run) -> None:
-    told = " ".join(run("finetune", "--help").out.split())
+    told = " ".join(run("finetune", "--help-all").out.split())
     for name in (
         *named_tasks.NLI,
         *named_tasks.QUESTIONS,
@@ -325,8 +325,8 @@ def test_help_of_finetune_names_every_task_and_no_precision_that_is_refused(run)
     ):
         assert re.search(rf"\b{name}\b", told), name
     for command in ("finetune", "pretrain"):
-        assert "fp16" not in run(command, "--help").out
-    assert "fp16 (GPU only)" in " ".join(run("predict", "--help").out.split())
+        assert "fp16" not in run(command, "--help-all").out
+    assert "fp16 (GPU only)" in " ".join(run("predict", "--help-all").out.split())
 
 
 def test_a_tagger_learns_marked_spans_with_renamed_types(run, model: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_without_empty_lines_there_is_no_warning(run, tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_shape_of_a_line(run) -> None:
-    told = run("predict", "--help").out
+    told = run("predict", "--help-all").out
     assert '{"words": [...]}' in told
     assert "A pair, a question or a choice needs all its parts." in " ".join(told.split())
 

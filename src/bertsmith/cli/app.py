@@ -7,14 +7,15 @@ import errno
 import inspect
 import os
 import sys
-from collections.abc import Container, MutableMapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import MutableMapping
+from typing import NoReturn
 
 import typer
-from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli.commands import COMMANDS
+from bertsmith.cli.help import AllCommands, Commands, WholeCommand, with_one_name, without_all
+from bertsmith.cli.help import Command as ShortCommand
 from bertsmith.cli.options import note, with_settings
 from bertsmith.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.errors import BertsmithError
@@ -25,30 +26,15 @@ from bertsmith.remote import require_host
 SPINS = "1000"
 
 
-class _Commands(TyperGroup):
-    """The group of all commands, of which some have names of two words, such as `vectors train`."""
+def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.Typer:
+    """The command-line application.
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first words name, and the other arguments."""
-        return super().resolve_command(ctx, _with_one_name(args, self.commands))
-
-
-def _with_one_name(arguments: Sequence[str], names: Container[str]) -> list[str]:
-    """The arguments with the first two joined if they are the name of a command.
-
-    >>> _with_one_name(["vectors", "train", "my-text"], ["vectors", "vectors train"])
-    ['vectors train', 'my-text']
-    >>> _with_one_name(["vectors", "x.npy"], ["vectors", "vectors train"])
-    ['vectors', 'x.npy']
+    Args:
+        chosen: the only command that is sure to have the options from its settings.
+        shows_all: whether the help shows every command and option.
     """
-    joined = " ".join(arguments[:2])
-    return [joined, *arguments[2:]] if len(arguments) > 1 and joined in names else list(arguments)
-
-
-def application(chosen: str | None = None) -> typer.Typer:
-    """The command-line application; only the command named `chosen` is sure to have the options from its settings."""
     application = typer.Typer(
-        cls=_Commands,
+        cls=AllCommands if shows_all else Commands,
         help="BERT from raw text to a served model: learn a vocabulary, build a corpus, pre-train, fine-tune, compute "
         "vectors, search, export and serve.",
         no_args_is_help=True,
@@ -60,7 +46,8 @@ def application(chosen: str | None = None) -> typer.Typer:
     for command in COMMANDS:
         function = with_settings(command.function, command.settings() if command.name == chosen else ())
         # The control character \b keeps the example from being wrapped.
-        application.command(command.name, epilog=f"\b\nExample:\n  {command.example}")(function)
+        shape = WholeCommand if shows_all else ShortCommand
+        application.command(command.name, cls=shape, epilog=f"\b\nExample:\n  {command.example}")(function)
 
     @application.callback(invoke_without_command=True)
     def options(
@@ -90,14 +77,15 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
 def main() -> None:
     """Runs the command line of this process and exits with its code."""
     wait_briefly(os.environ)
-    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    chosen = next(iter(_with_one_name(given, [command.name for command in COMMANDS])), None)
+    arguments, shows_all = without_all(sys.argv[1:])
+    given = [argument for argument in arguments if not argument.startswith("-")]
+    chosen = next(iter(with_one_name(given, [command.name for command in COMMANDS])), None)
     called = next((command for command in COMMANDS if command.name == chosen), None)
     try:
         for argument in sys.argv[1:]:
             require_host(argument.rpartition("=")[2])  # what is wrong with one cannot be seen in a `Path`
         require_one_process(chosen, [command.name for command in COMMANDS if command.trains])
-        code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
+        code = application(chosen, shows_all=shows_all)(arguments, prog_name="bertsmith", standalone_mode=False)
     except SystemExit:
         # What typer leaves behind when the reader of stdout has closed it, as in `| head -1`; its exit code is 1.
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":

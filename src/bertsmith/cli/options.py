@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from bertsmith.addresses import address_of
+from bertsmith.cli.help import TOPICS
 from bertsmith.downloads import local_copy
 from bertsmith.errors import InputError, nearest_path
 from bertsmith.files import require_local
@@ -162,7 +163,7 @@ def with_settings(
         hints, helps = get_type_hints(settings), help_lines(settings)
         for name in helps:
             if name not in taken and name not in made:
-                option = _option(name, helps[name], defaults[name])
+                option = _option(name, helps[name], defaults[name], TOPICS.get(settings.__name__))
                 made[name] = inspect.Parameter(
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
@@ -342,10 +343,11 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _option(name: str, help_line: str, defaults: Sequence[Any]) -> Any:
+def _option(name: str, help_line: str, defaults: Sequence[Any], topic: str | None) -> Any:
     flag = "--" + name.replace("_", "-")
     default = defaults[0] if all(one == defaults[0] for one in defaults) else None
     if isinstance(default, bool):
-        return typer.Option(f"{flag}/--no-{flag[2:]}", help=f"{help_line} [{'yes' if default else 'no'}]")
+        shown = f"{help_line} [{'yes' if default else 'no'}]"
+        return typer.Option(f"{flag}/--no-{flag[2:]}", help=shown, rich_help_panel=topic)
     shown = "" if default is None or default is dataclasses.MISSING else f" [{default}]"
-    return typer.Option(flag, help=help_line + shown)
+    return typer.Option(flag, help=help_line + shown, rich_help_panel=topic)

@@ -1,0 +1,177 @@
+"""What `--help` and `--help-all` show: commands in groups, the options that people use first, all others by topic."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+# Every command, in the groups of the help; a mark follows those that a person needs first.
+GROUPS: Mapping[str, str] = {
+    "Start here": "demo*",
+    "Text": "vocab*, corpus*, tokenize, inputs, check, rates",
+    "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, report, train-translation",
+    "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
+    "senses, contexts",
+    "Compare": "evaluate*, compare*, glue, quantize",
+    "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
+    "vectors similarity, vectors opposites, vectors show",
+    "Models": "inspect*, convert*, models, sizes",
+}
+# The options that the short help shows; without an entry, all.
+COMMON: Mapping[str, str] = {
+    "corpus": "out vocab model held-out remove-duplicates form encoding workers replace resume",
+    "rates": "rows objective max-length masked-share whole-word seed",
+    "pretrain": "out size minutes steps init objective max-length rows-per-step learning-rate seed device resume",
+    "plan": "passes size minutes steps objective max-length rows-per-step device json",
+    "train-translation": "out pairs dev size minutes steps learning-rate seed device resume",
+    "finetune": "model task out train dev text-column label-column epochs max-length seeds recipe search device resume",
+    "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
+    "predict": "model data text-column out also engine device precision json replace",
+    "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
+    "distill corpus": "teacher method student layers out minutes steps max-length device resume",
+    "compare": "task train dev corpus systems minutes labels seeds out device resume",
+    "features": "model out layers column device precision json resume replace",
+    "vocab": "out size cased rules method column report encoding bad-bytes replace",
+    "embed": "model out pooling normalize layers max-length column device precision json resume replace",
+    "search": "model query queries top method rerank hybrid index text-column judgements json",
+    "vectors train": "out method width window epochs minimum-count seed resume replace",
+    "serve": "model host port api-key-file device precision products max-held",
+    "convert": "to int8 data task limit verify replace",
+}
+# The topic of the options that a settings class adds.
+TOPICS: Mapping[str, str] = {
+    "ColumnSettings": "Columns and files",
+    "TaskSettings": "Rows and predictions",
+    "FinetuningSettings": "Model and head",
+    "RecipeSettings": "Optimization",
+    "TrainSettings": "Optimization",
+    "PretrainingRunSettings": "Model and run",
+    "PretrainingDataSettings": "Rows and masks",
+    "DistillationSettings": "Distillation",
+    "CorpusDistillationSettings": "Distillation",
+    "AdaptationSettings": "Adaptation",
+    "ReadingSettings": "Reading text",
+    "EncodingSettings": "Reading text",
+    "LanguageSettings": "Languages",
+    "CorpusSettings": "Documents and shards",
+    "SamplingSettings": "Sampling",
+    "PlanSettings": "Plan",
+    "TranslationSettings": "Model and data",
+    "SearchSettings": "Beam search",
+    "WordVectorSettings": "Training",
+    "ServerSettings": "Limits",
+}
+ALL = "--help-all"
+
+
+def grouped(names: str) -> list[tuple[str, bool]]:
+    """The commands of a group, each with whether it is one that a person needs first.
+
+    >>> grouped("vocab*, distill corpus")
+    [('vocab', True), ('distill corpus', False)]
+    """
+    return [(name.rstrip("*"), name.endswith("*")) for name in names.split(", ")]
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a help text, without its line breaks.
+
+    >>> first_sentence("Learn a vocabulary, such as that of BERT. It is sorted.")
+    'Learn a vocabulary, such as that of BERT.'
+    """
+    return " ".join(text.split("\n\n", maxsplit=1)[0].split()).partition(". ")[0].rstrip(".") + "."
+
+
+class Command(TyperCommand):
+    """A command whose help shows common options, or with `--help-all` every option by topic."""
+
+    shows_all = False
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Writes arguments and options."""
+        common = COMMON.get(str(self.name), "").split()
+        arguments, topics = [], dict[str, list[tuple[str, str]]]()
+        hidden = 0
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                arguments.append(record)
+            elif self.shows_all or not common or _names(parameter) & set(common) or parameter.name == "help":
+                topic = getattr(parameter, "rich_help_panel", None) if self.shows_all else None
+                topics.setdefault(topic or "Options", []).append(record)
+            else:
+                hidden += 1
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        if hidden:
+            topics["Options"].append((ALL, f"Show all options by topic, {hidden} more, and exit."))
+        for topic, records in topics.items():
+            with formatter.section(topic):
+                formatter.write_dl(records)
+
+
+class WholeCommand(Command):
+    """The same, with every option."""
+
+    shows_all = True
+
+
+class Commands(TyperGroup):
+    """The group of all commands, of which some have names of two words, such as `vectors train`."""
+
+    shows_all = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first words name, and the other arguments."""
+        return super().resolve_command(ctx, with_one_name(args, self.commands))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands in groups, each with its first sentence."""
+        for group, names in GROUPS.items():
+            rows = [
+                (name, first_sentence(self.commands[name].help or ""))
+                for name, is_first in grouped(names)
+                if is_first or self.shows_all
+            ]
+            if rows:
+                with formatter.section(group):
+                    formatter.write_dl(rows)
+        if not self.shows_all:
+            formatter.write_paragraph()
+            formatter.write_text(
+                f"bertsmith {ALL} lists all {len(self.commands)} commands; bertsmith COMMAND --help explains one."
+            )
+
+
+class AllCommands(Commands):
+    """The same, with every command."""
+
+    shows_all = True
+
+
+def with_one_name(arguments: "list[str]", names: Any) -> list[str]:
+    """The arguments with the first two joined if they are the name of a command.
+
+    >>> with_one_name(["vectors", "train", "my-text"], ["vectors", "vectors train"])
+    ['vectors train', 'my-text']
+    >>> with_one_name(["vectors", "x.npy"], ["vectors", "vectors train"])
+    ['vectors', 'x.npy']
+    """
+    joined = " ".join(arguments[:2])
+    return [joined, *arguments[2:]] if len(arguments) > 1 and joined in names else list(arguments)
+
+
+def without_all(arguments: list[str]) -> tuple[list[str], bool]:
+    """The arguments with `--help` in place of `--help-all`, and whether that was there."""
+    return ["--help" if argument == ALL else argument for argument in arguments], ALL in arguments
+
+
+def _names(parameter: Any) -> set[str]:
+    return set(_stripped(parameter.opts))
+
+
+def _stripped(options: list[str]) -> Iterator[str]:
+    yield from (option.lstrip("-") for option in options)
