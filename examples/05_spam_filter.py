@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from base_models import base_of_presets, options
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample

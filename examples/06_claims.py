@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_presets, options
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 from sklearn.linear_model import LogisticRegression
 
 from bertsmith import quiet

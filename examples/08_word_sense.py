@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_language, options
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample

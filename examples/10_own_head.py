@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from base_models import base_of_presets, options
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.job import FinetuningJob
 from torch import Tensor, nn
 
 import bertsmith
